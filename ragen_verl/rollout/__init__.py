@@ -1,0 +1,1 @@
+"""One episode: what the model is told, what it answers, what is kept for training."""

@@ -1,0 +1,170 @@
+"""The text protocol between environment and model: prompts, answer format, action parsing. Text only, no tokens.
+
+Sources: RAGEN (arXiv 2504.20073) section 3 and appendix for the turn blocks, the `||` separator and the penalty; RAGEN-2
+(arXiv 2604.06268) for the sentence that explains an invalid answer. The facts are theirs, the wording is ours.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ragen_verl.errors import RecipeError
+
+if TYPE_CHECKING:
+    from ragen_verl.env.core import Env
+
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+_TAG = re.compile("|".join(TAGS))
+# Linear: runs of white space between the two tags do not overlap, so each is scanned a bounded number of times.
+_THINK_TO_ANSWER = re.compile(r"</think>\s*<answer>")
+
+
+class Parsed(NamedTuple):
+    """What one response says: `actions` are texts, not yet checked against the environment."""
+
+    format_ok: bool
+    think: str
+    actions: list[str]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Budgets, prompt texts and the answer format of an episode.
+
+    Args:
+        think: ask for `<think>..</think><answer>..</answer>`; False asks for `<answer>..</answer>` alone.
+        max_turns: answers the model may give in one episode.
+        max_actions_per_turn: actions kept from one answer; further ones are ignored at no cost.
+        max_actions: actions executed in one episode; None takes the environment's own budget.
+        action_sep: separates actions inside an answer; "" makes the whole answer one action.
+        format_penalty: added to a turn's reward, once, if the answer held an invalid action or no valid one.
+        max_tokens: the number in the "Max response length" sentence. It is not enforced: the length limit of the
+            sampling is set where the engine is.
+        system_prompt: the system message; "" sends none.
+        explain_invalid: tell the model in the next message that its answer was not valid (RAGEN-2).
+
+    Raises:
+        RecipeError: a value that cannot work.
+    """
+
+    think: bool = True
+    max_turns: int = 5
+    max_actions_per_turn: int = 5
+    max_actions: int | None = None
+    action_sep: str = "||"
+    format_penalty: float = -0.1
+    max_tokens: int = 100
+    system_prompt: str = "You're a helpful assistant."
+    explain_invalid: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise RecipeError(f"{name} is {value}; set it to 1 or more.")
+        if not (math.isfinite(self.format_penalty) and self.format_penalty <= 0):
+            raise RecipeError(f"format_penalty is {self.format_penalty}; it is added to the reward: set it to 0 or less.")
+        if any(part in tag for part in [self.action_sep.strip()] if part for tag in TAGS):
+            raise RecipeError(f"action_sep {self.action_sep!r} is part of an answer tag; choose another, such as '||'.")
+
+    # -- what the model reads -----------------------------------------------------------------------------------------
+
+    @property
+    def prefill(self) -> str:
+        """The tag every response is made to start with; it is part of the prompt, not of the response."""
+        return "<think>" if self.think else "<answer>"
+
+    @property
+    def form(self) -> str:
+        """The answer format as shown to the model."""
+        answer = "<answer> [your answer] </answer>"
+        return f"<think> [your thoughts] </think> {answer}" if self.think else answer
+
+    def system(self) -> str:
+        """The system message; empty if there is none."""
+        return self.system_prompt
+
+    def budget(self, env: Env) -> int:
+        """Actions that may be executed in one episode of `env`."""
+        return env.max_actions if self.max_actions is None else self.max_actions
+
+    def first_user(self, env: Env, state: str | None = None) -> str:
+        """The first user message: task, symbols, actions, then turn 1. Call it after `env.reset`.
+
+        Args:
+            env: gives `instruction`, `symbols`, `actions` and, if needed, `max_actions` and `render()`.
+            state: the observation that `reset` returned; None asks `env.render()`.
+        """
+        budget = self.budget(env)
+        head = [env.instruction.strip()]
+        if env.symbols:
+            head.append("Symbols: " + ", ".join(f"{symbol} {meaning}" for symbol, meaning in env.symbols.items()) + ".")
+        if env.actions:
+            head.append(f"Actions: {', '.join(env.actions)}. {self._how_many(budget)}")
+        head_text = "\n".join(line for line in head if line)
+        turn = self.turn(1, env.render() if state is None else state, budget)
+        return f"{head_text}\n\n{turn}" if head_text else turn
+
+    def _how_many(self, budget: int) -> str:
+        text = f"You can make up to {_count(budget)}"
+        if self.max_actions_per_turn > 1 and self.action_sep and budget > 1:
+            text += f', separated by " {self.action_sep} "'
+        return text + "."
+
+    def turn(self, number: int, state: str, actions_left: int) -> str:
+        """The block that shows turn `number` (from 1): state, actions left, answer format."""
+        return (
+            f"Turn {number}:\nState:\n{state}\n"
+            f"You have {_count(actions_left)} left. Reply with {self.form} and nothing else. "
+            f"Max response length: {self.max_tokens} words (tokens)."
+        )
+
+    def reward(self, value: float) -> str:
+        """The block that shows the last turn's reward: the environment's own, without the format penalty."""
+        return f"Reward:\n{compact(value)}"
+
+    def next_user(self, number: int, state: str, actions_left: int, reward: float, valid: bool = True) -> str:
+        """The user message between two turns: reward of the last one, an explanation if wanted, block of the next."""
+        parts = [self.reward(reward)]
+        if self.explain_invalid and not valid:
+            parts.append(f"Your last reply was not valid: use the form {self.form} and known actions only.")
+        parts.append(self.turn(number, state, actions_left))
+        return "\n\n".join(parts)
+
+    # -- what the model writes ----------------------------------------------------------------------------------------
+
+    def parse(self, response_text: str) -> Parsed:
+        """Read one response as it was generated, without the forced tag. Linear in its length, never raises.
+
+        Dot-all, first match, as in RAGEN: thoughts may hold anything, text after `</answer>` is ignored, tags left over
+        inside thoughts or actions are removed. The forced tag opens the text, so a match can only start there and the
+        search is for the places where the parts end.
+        """
+        body = response_text
+        think = ""
+        if self.think:
+            joint = _THINK_TO_ANSWER.search(body)
+            if joint is None:
+                return Parsed(False, "", [])
+            think, body = body[: joint.start()], body[joint.end() :]
+        end = body.find("</answer>")
+        if end < 0:
+            return Parsed(False, "", [])
+        return Parsed(True, _TAG.sub("", think).strip(), self._split(_TAG.sub("", body[:end])))
+
+    def _split(self, answer: str) -> list[str]:
+        parts = answer.split(self.action_sep) if self.action_sep else [answer]
+        return [part for part in (part.strip() for part in parts) if part][: self.max_actions_per_turn]
+
+
+def compact(value: float) -> str:
+    """A reward as short text: `1`, `-0.1`, `10.9`; rounded to 6 decimals, so sums of floats show no noise."""
+    text = f"{value:.6f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def _count(actions: int) -> str:
+    return f"{actions} action" if actions == 1 else f"{actions} actions"

@@ -1,7 +1,7 @@
 """The text protocol between environment and model: prompts, answer format, action parsing. Text only, no tokens.
 
-Sources: RAGEN (arXiv 2504.20073) section 3 and appendix for the turn blocks, the `||` separator and the penalty; RAGEN-2
-(arXiv 2604.06268) for the sentence that explains an invalid answer. The facts are theirs, the wording is ours.
+Sources: RAGEN (arXiv 2504.20073) for the turn blocks, the `||` separator and the penalty; RAGEN-2 (arXiv 2604.06268)
+for telling the model that its answer was invalid. The facts are theirs, the wording is ours.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ class Protocol:
             if value is not None and value < 1:
                 raise RecipeError(f"{name} is {value}; set it to 1 or more.")
         if not (math.isfinite(self.format_penalty) and self.format_penalty <= 0):
-            raise RecipeError(f"format_penalty is {self.format_penalty}; it is added to the reward: set it to 0 or less.")
-        if any(part in tag for part in [self.action_sep.strip()] if part for tag in TAGS):
+            raise RecipeError(f"format_penalty is {self.format_penalty}; it is added to the reward, so set 0 or less.")
+        separator = self.action_sep.strip()
+        if separator and any(separator in tag for tag in TAGS):
             raise RecipeError(f"action_sep {self.action_sep!r} is part of an answer tag; choose another, such as '||'.")
 
     # -- what the model reads -----------------------------------------------------------------------------------------

@@ -1,0 +1,192 @@
+"""From messages to token ids, without ever re-tokenising what the model sampled.
+
+A conversation is one growing list of ids: the rendered opening, a sampled response, the ids that stand between it and
+the next response, the next response, and so on. What stands between two responses is taken from the tokenizer's own
+chat template by rendering it with sentinel texts, so no model family needs a rule of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.protocol import TAGS, Protocol
+
+# Plain words: no template treats them specially, and no white space at their ends that a template could trim.
+_SYSTEM, _USER, _REPLY = "sentinelsystem", "sentineluser{}end", "sentinelreply{}end"
+
+Message = dict[str, str]
+
+
+class ChatTokens:
+    """The ids around the sampled responses, for one tokenizer and one protocol.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer with a chat template.
+        protocol: gives the tag that every response starts with.
+        template_kwargs: further arguments of the chat template, such as `enable_thinking`.
+
+    Attributes:
+        eos_ids: ids that end a response: the template's end-of-turn token first, then the tokenizer's own.
+
+    Raises:
+        RecipeError: the chat template cannot be continued token by token.
+    """
+
+    def __init__(self, tokenizer: Any, protocol: Protocol, template_kwargs: Mapping[str, Any] | None = None) -> None:
+        self.tokenizer = tokenizer
+        self._kwargs = dict(template_kwargs or {})
+        if not getattr(tokenizer, "chat_template", None):
+            raise RecipeError(
+                "The tokenizer has no chat template; use an instruct model or set tokenizer.chat_template."
+            )
+        self._special = {
+            index: token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special
+        } | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+        self._hidden = {index for index, text in self._special.items() if text not in TAGS}
+        self._has_system_role = self._probe_system_role()
+        before, after = self._probe_delta()
+        self._after = after
+        self._before_open, self._before_closed, end_of_turn = self._split_closing(before)
+        own = tokenizer.eos_token_id
+        self.end_of_turn_id: int = end_of_turn
+        self.eos_ids: tuple[int, ...] = (end_of_turn,) if own in (None, end_of_turn) else (end_of_turn, own)
+        self._prefill_ids = self._prefill(after, protocol)
+
+    # -- the ids ------------------------------------------------------------------------------------------------------
+
+    def initial(self, system: str, user: str) -> list[int]:
+        """Ids of the opening: system and first user message, generation prompt, forced tag.
+
+        A model without a system role gets the system text at the head of the user message.
+        """
+        system, user = self._disarm(system), self._disarm(user)
+        return self._encode(self._render(self._opening(system, user))) + self._prefill_ids
+
+    def turn(self, closed: bool, user: str) -> list[int]:
+        """Ids between one sampled response and the next: end of turn, user message, generation prompt, forced tag.
+
+        Args:
+            closed: the sampled response ended with the template's end-of-turn token (see `closed`), so that token is
+                not repeated. Otherwise it opens these ids and is, like all of them, not trained on.
+            user: text of the user message.
+        """
+        before = self._before_closed if closed else self._before_open
+        # One piece from the end-of-turn token on: white space and role names merge as they do in a whole rendering.
+        ids = self._encode(before + self._disarm(user) + self._after)
+        return (ids[1:] if closed else ids) + self._prefill_ids
+
+    def closed(self, response_ids: Sequence[int]) -> bool:
+        """Whether a sampled response ended with the template's end-of-turn token."""
+        return bool(response_ids) and response_ids[-1] == self.end_of_turn_id
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of sampled ids, for the parser: special tokens are left out, except the protocol's own tags."""
+        shown = [index for index in ids if index not in self._hidden]
+        return self.tokenizer.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    # -- the template -------------------------------------------------------------------------------------------------
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def _render(self, messages: list[Message]) -> str:
+        return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self._kwargs)
+
+    def _disarm(self, text: str) -> str:
+        """Keep environment text from becoming control tokens: an echoed `<|im_end|>` would forge a message."""
+        for token in self._special.values():
+            if len(token) > 2 and token not in TAGS and token in text:
+                text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+    def _opening(self, system: str, user: str) -> list[Message]:
+        if not system:
+            return [{"role": "user", "content": user}]
+        if self._has_system_role:
+            return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        return [{"role": "user", "content": f"{system}\n\n{user}"}]
+
+    def _probe_system_role(self) -> bool:
+        messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER.format(1)}]
+        try:
+            if _SYSTEM in self._render(messages):
+                return True
+        except Exception:  # a template refuses with whatever error it likes
+            pass
+        try:
+            self._render(messages[1:])
+        except Exception as error:
+            raise RecipeError(
+                f"The chat template cannot render a single user message ({error}); set another chat template."
+            ) from error
+        return False
+
+    def _conversation(self, users: int, reply: str = _REPLY) -> str:
+        """Rendering of `users` user messages with replies between them, up to the generation prompt."""
+        messages = self._opening(_SYSTEM, _USER.format(1))
+        for number in range(2, users + 1):
+            messages.append({"role": "assistant", "content": reply.format(number - 1)})
+            messages.append({"role": "user", "content": _USER.format(number)})
+        return self._render(messages)
+
+    def _probe_delta(self) -> tuple[str, str]:
+        """Texts before and after the user message in what stands between two responses.
+
+        The template can be continued if what stands between reply k and reply k+1 never depends on k or on the form of
+        the replies, and if everything before reply k was already rendered when reply k was asked for.
+        """
+        found = set()
+        try:
+            for reply in (_REPLY, f"<think>thoughts</think>\n<answer>{_REPLY}"):
+                shown = [self._conversation(users, reply) for users in range(1, 5)]
+                found |= {self._delta(shown, k) for k in range(2, 5)}
+                if reply == _REPLY and not all(self._continues(shown, k) for k in range(2, 5)):
+                    found.add(("", ""))
+        except Exception as error:
+            raise RecipeError(f"The chat template cannot be continued ({error}); {_ADVICE}") from error
+        if len(found) != 1:
+            raise RecipeError(f"The chat template rewrites earlier messages as the conversation grows; {_ADVICE}")
+        return found.pop()
+
+    @staticmethod
+    def _delta(shown: list[str], k: int) -> tuple[str, str]:
+        text, reply, user = shown[k - 1], _REPLY.format(k - 1), _USER.format(k)
+        if text.count(reply) != 1 or text.count(user) != 1:
+            raise ValueError("it drops or repeats messages")
+        before, after = text.split(reply)[1].split(user)
+        return before, after
+
+    @staticmethod
+    def _continues(shown: list[str], k: int) -> bool:
+        # Not equality: a template may open the generation prompt with text (an empty thought) that it later leaves out.
+        # Sampled after that text, the response keeps it, because nothing in the id stream is ever rendered again.
+        return shown[k - 2].startswith(shown[k - 1].split(_REPLY.format(k - 1))[0])
+
+    def _split_closing(self, before: str) -> tuple[str, str, int]:
+        """Text before the user message after an open and after a closed response, and the end-of-turn id."""
+        added = self.tokenizer.added_tokens_decoder
+        ids = self._encode(before)
+        end = next((index for index in ids if index in self._special or index in added), None)
+        if end is None:
+            raise RecipeError("The chat template closes no assistant message with a special token; set one that does.")
+        token = self._special.get(end) or added[end].content
+        start = before.find(token)
+        if start < 0 or before[:start].strip():
+            raise RecipeError(
+                "The chat template writes text between a reply and its end-of-turn token; set another one."
+            )
+        return before, before[start:], end
+
+    def _prefill(self, after: str, protocol: Protocol) -> list[int]:
+        """The forced tag's ids, or none if the generation prompt already ends with it."""
+        opened = after.rstrip()
+        if opened.endswith(protocol.prefill):
+            return []
+        if opened.endswith("<think>"):
+            raise RecipeError("The chat template opens <think> by itself; set think: true or switch its thinking off.")
+        return self._encode(protocol.prefill)
+
+
+_ADVICE = "set a chat template that only ever appends (see tokenizer.chat_template)."

@@ -1,0 +1,75 @@
+# `make help` lists the targets. Needs make and Python 3.11 (or 3.12); all else goes into .venv.
+
+RECIPE ?= nano/frozen_lake
+# Hydra overrides for `make train`, e.g. ARGS="trainer.total_training_steps=5"
+ARGS ?=
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+# Stamps carry the hash of what was installed: a changed lock installs again, an unchanged one costs nothing, and an
+# interrupted install leaves no stamp, so that it is taken up again.
+hash = $(shell cat $(1) | sha256sum | cut -c1-12)
+STACK := $(VENV)/.stack-$(call hash,requirements/cpu.lock)
+PROJECT := $(VENV)/.project-$(call hash,requirements/cpu.lock pyproject.toml setup.py)
+DEV := $(VENV)/.dev-$(call hash,requirements/cpu.lock requirements/dev.lock)
+
+.PHONY: train install test test-slow bench lint format lock clean help
+
+train: $(PROJECT) ## install, then train RECIPE (default nano/frozen_lake)
+	@$(BIN)/ragen-verl train $(RECIPE) $(ARGS)
+
+install: $(PROJECT) ## only install the CPU stack and the project into .venv
+
+test: lint ## what .ci/run calls: checks, then every test that is not slow
+	@$(BIN)/python -m pytest tests -m "not slow"
+
+test-slow: $(DEV) $(PROJECT) ## the tests that take minutes each
+	@$(BIN)/python -m pytest tests -m slow
+
+bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and saved as JSON
+	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+lint: $(DEV) $(PROJECT) ## ruff's checks and formatting, without changing anything
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(DEV) ## apply ruff's fixes and formatting
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lock: $(DEV) ## write requirements/*.lock from what is installed in .venv
+	@$(BIN)/python requirements/lock.py
+
+clean: ## remove .venv, build outputs and caches; keeps runs/
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+	  printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+$(BIN)/python:
+	@for python in $(PYTHON) python3.11 python3.12 python3; do \
+	  if "$$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2>/dev/null; then \
+	    "$$python" -m venv $(VENV) && exit 0; \
+	    rm -rf $(VENV); \
+	    echo "$$python cannot make virtual environments: install its venv package (python3.11-venv) and try again."; \
+	    exit 1; \
+	  fi; \
+	done; \
+	echo "Python 3.11 or 3.12 is needed and was not found: install python3.11, or name one with make PYTHON=..."; \
+	exit 1
+
+$(STACK): | $(BIN)/python
+	@$(BIN)/python requirements/install.py stack
+	@rm -f $(VENV)/.stack-*
+	@touch $@
+
+$(PROJECT): $(STACK)
+	@$(BIN)/python requirements/install.py project
+	@rm -f $(VENV)/.project-*
+	@touch $@
+
+$(DEV): $(STACK)
+	@$(BIN)/python requirements/install.py dev
+	@rm -f $(VENV)/.dev-*
+	@touch $@

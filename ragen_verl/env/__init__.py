@@ -1,0 +1,6 @@
+"""Environments: the base class and the registry. Imports gymnasium and numpy, never verl or torch."""
+
+from ragen_verl.env.core import Env, Names, Step
+from ragen_verl.env.registry import check, ids, make, register
+
+__all__ = ["Env", "Names", "Step", "check", "ids", "make", "register"]

@@ -1,0 +1,185 @@
+"""What an environment is: gymnasium's API with text observations and action names.
+
+Only gymnasium and numpy are imported, so environments can be written, played and tested without verl or torch.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.spaces import Space, Text
+
+from ragen_verl.errors import RecipeError
+
+# Keeps the dynamics apart from every stream that could be spawned from the initial-state generator.
+_DYNAMICS_KEY = 0x64796E61
+_MAX_TEXT = 100_000
+
+
+class Step(NamedTuple):
+    """One transition, unpacked like gymnasium's 5-tuple."""
+
+    observation: str
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class Names(Space[str]):
+    """A finite set of action names; membership ignores case and surrounding blanks."""
+
+    def __init__(self, names: tuple[str, ...], seed: int | np.random.Generator | None = None) -> None:
+        self.names = tuple(names)
+        super().__init__(shape=(), dtype=str, seed=seed)
+
+    def sample(self, mask: None = None, probability: None = None) -> str:
+        """Return one name, each equally likely (masks are not supported)."""
+        return self.names[int(self.np_random.integers(len(self.names)))]
+
+    def canonical(self, text: Any) -> str | None:
+        """Return the name that `text` spells, or None when it spells none."""
+        if not isinstance(text, str):
+            return None
+        wanted = text.strip().casefold()
+        return next((name for name in self.names if name.casefold() == wanted), None)
+
+    def contains(self, x: Any) -> bool:
+        """Tell whether `x` spells one of the names."""
+        return self.canonical(x) is not None
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """Names have no array form."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"Names{self.names}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Names) and self.names == other.names
+
+
+class Env(gymnasium.Env[str, str]):
+    """Base class of text environments.
+
+    A subclass gives `instruction`, `actions` (or leaves None for free text), `reset`, `step` and `render`; the rest
+    has working defaults. `reset` begins with `self.start(seed, options)`; `step` turns the text of an action into a
+    name with `self.name_of(action)` and returns `self.outcome(...)`. `step` never raises on bad text: an unknown
+    action leaves the world as it is, earns 0.0 and is reported as not valid.
+
+    Attributes:
+        instruction: the task, shown once at the head of the first user message. May depend on the episode, so it is
+            read after `reset`.
+        actions: names of the discrete actions in the order shown, None for free text. Read after `reset` as well.
+        symbols: symbol -> meaning where observations are drawn as a grid, empty otherwise.
+        max_actions: the usual budget of actions per episode; the rollout enforces it, the environment does not.
+        charset: the characters that observations and free-text actions consist of.
+        seed, member: what the current episode was started with.
+        dynamics: generator of everything that happens after the initial state, seeded by (seed, member).
+    """
+
+    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (gymnasium's own spelling)
+    render_mode: str | None = "ansi"
+
+    instruction: str = ""
+    actions: tuple[str, ...] | None = None
+    symbols: Mapping[str, str] = MappingProxyType({})
+    max_actions: int = 10
+    charset: str = string.printable + "√"
+
+    seed: int | None = None
+    member: int = 0
+    _dynamics: np.random.Generator | None = None
+
+    @cached_property
+    def action_space(self) -> Names | Text:  # type: ignore[override]
+        """The action names, or any text where `actions` is None."""
+        return Names(self.actions) if self.actions else Text(_MAX_TEXT, min_length=0, charset=self.charset)
+
+    @cached_property
+    def observation_space(self) -> Text:  # type: ignore[override]
+        """Any text over `charset`."""
+        return Text(_MAX_TEXT, min_length=0, charset=self.charset)
+
+    @property
+    def dynamics(self) -> np.random.Generator:
+        """Generator of what follows the initial state; raises ResetNeeded before the first reset."""
+        if self._dynamics is None:
+            raise ResetNeeded("Call reset before playing.")
+        return self._dynamics
+
+    def start(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Seed `np_random` with `seed` and `dynamics` with (seed, member).
+
+        Without a seed the next one is drawn from `np_random`, so that `self.seed` always reproduces the episode.
+
+        Args:
+            seed: the group's seed, 0 or more.
+            options: `{"member": k}` makes this the k-th member of the group (default 0): the same initial state as
+                every other member, its own luck afterwards.
+
+        Raises:
+            RecipeError: if the member is not an integer of 0 or more.
+        """
+        member = (options or {}).get("member", 0)
+        if isinstance(member, bool) or not isinstance(member, (int, np.integer)) or member < 0:
+            raise RecipeError(f"options['member'] must be an integer of 0 or more, not {member!r}.")
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+        super().reset(seed=int(seed))
+        self.seed, self.member = int(seed), int(member)
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(_DYNAMICS_KEY, self.member))
+        self._dynamics = np.random.Generator(np.random.PCG64(sequence))
+
+    def name_of(self, action: Any) -> str | None:
+        """Return the name among `self.actions` that `action` spells, in any case, or None."""
+        return Names(self.actions or ()).canonical(action)
+
+    def outcome(
+        self,
+        reward: float = 0.0,
+        *,
+        terminated: bool = False,
+        truncated: bool = False,
+        success: bool = False,
+        valid: bool = True,
+        effective: bool = True,
+        **numbers: float,
+    ) -> Step:
+        """Return the Step for the world as it is now.
+
+        Args:
+            reward: of this action.
+            terminated: the episode is over by its own rules.
+            truncated: the episode was cut off by a limit of the environment.
+            success: the task is solved.
+            valid: the action was one of the known ones.
+            effective: the action changed something.
+            numbers: further numeric entries of `info`; each becomes an averaged metric.
+        """
+        flags = {"success": bool(success), "action_is_valid": bool(valid), "action_is_effective": bool(effective)}
+        return Step(self.render(), float(reward), bool(terminated), bool(truncated), {**flags, **numbers})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start an episode; return its first observation and an info dict."""
+        raise NotImplementedError
+
+    def step(self, action: str) -> Step:
+        """Apply one action, given by name (any case) or as free text."""
+        raise NotImplementedError
+
+    def render(self) -> str:
+        """Return the current observation."""
+        raise NotImplementedError
+
+    def oracle(self) -> list[str]:
+        """Return action names that solve the episode from the current state, or [] where no plan is known."""
+        return []

@@ -38,13 +38,12 @@ class ChatTokens:
         self.tokenizer = tokenizer
         self._kwargs = dict(template_kwargs or {})
         if not getattr(tokenizer, "chat_template", None):
-            raise RecipeError(
-                "The tokenizer has no chat template; use an instruct model or set tokenizer.chat_template."
-            )
+            raise RecipeError("The tokenizer has no chat template; use an instruct model or set chat_template.")
         self._special = {
             index: token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special
         } | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
         self._hidden = {index for index, text in self._special.items() if text not in TAGS}
+        self._armed = [text for text in self._special.values() if len(text) > 2 and text not in TAGS]
         self._has_system_role = self._probe_system_role()
         before, after = self._probe_delta()
         self._after = after
@@ -75,7 +74,7 @@ class ChatTokens:
         before = self._before_closed if closed else self._before_open
         # One piece from the end-of-turn token on: white space and role names merge as they do in a whole rendering.
         ids = self._encode(before + self._disarm(user) + self._after)
-        return (ids[1:] if closed else ids) + self._prefill_ids
+        return ids[ids.index(self.end_of_turn_id) + 1 if closed else 0 :] + self._prefill_ids
 
     def closed(self, response_ids: Sequence[int]) -> bool:
         """Whether a sampled response ended with the template's end-of-turn token."""
@@ -96,9 +95,8 @@ class ChatTokens:
 
     def _disarm(self, text: str) -> str:
         """Keep environment text from becoming control tokens: an echoed `<|im_end|>` would forge a message."""
-        for token in self._special.values():
-            if len(token) > 2 and token not in TAGS and token in text:
-                text = text.replace(token, f"{token[0]} {token[1:]}")
+        for token in self._armed:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
         return text
 
     def _opening(self, system: str, user: str) -> list[Message]:
@@ -174,9 +172,7 @@ class ChatTokens:
         token = self._special.get(end) or added[end].content
         start = before.find(token)
         if start < 0 or before[:start].strip():
-            raise RecipeError(
-                "The chat template writes text between a reply and its end-of-turn token; set another one."
-            )
+            raise RecipeError("The chat template writes text between a reply and its end-of-turn token; set another.")
         return before, before[start:], end
 
     def _prefill(self, after: str, protocol: Protocol) -> list[int]:

@@ -1,0 +1,323 @@
+"""One episode, asynchronous, token-in token-out: the engine samples, the environment answers, nothing is re-tokenised.
+
+Plain Python: the engine is any coroutine function `generate(ids, max_tokens) -> Generation`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.chat import ChatTokens
+from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
+from ragen_verl.rollout.workers import EnvTimeout, EnvWorkers
+
+if TYPE_CHECKING:
+    from ragen_verl.env.core import Env
+
+log = logging.getLogger(__name__)
+
+
+class Generation(NamedTuple):
+    """What the engine sampled: ids, their log-probabilities (or None), and whether it ended by itself."""
+
+    token_ids: list[int]
+    log_probs: list[float] | None = None
+    finished: bool = True
+
+
+Generate = Callable[[list[int], int], Awaitable[Generation]]
+"""The engine: all ids so far and the most new ones it may sample, to what it sampled."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes of an episode.
+
+    Args:
+        response_length: most tokens of one response.
+        context_length: most tokens of the whole episode, prompts and responses.
+        step_timeout: seconds one call of the environment (reset or step) may take.
+        min_response: a turn is only begun if this many new tokens (or `response_length`, if less) fit.
+    """
+
+    response_length: int
+    context_length: int
+    step_timeout: float = 30.0
+    min_response: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("response_length", "context_length", "step_timeout", "min_response"):
+            if getattr(self, name) <= 0:
+                raise RecipeError(f"{name} is {getattr(self, name)}; set it above 0.")
+
+
+async def play(
+    env: Env,
+    *,
+    seed: int,
+    member: int,
+    protocol: Protocol,
+    chat: ChatTokens,
+    generate: Generate,
+    limits: Limits,
+    workers: EnvWorkers,
+    env_id: str | None = None,
+) -> Trajectory:
+    """Play one episode and close the environment.
+
+    Args:
+        env: a fresh environment; used by this episode alone.
+        seed, member: the group's seed, which fixes the initial state, and the number of this episode in its group.
+        protocol, chat, limits: prompts and budgets; token ids; sizes.
+        generate: the engine.
+        workers: the threads that environment calls run in.
+        env_id: name for the record; None takes the environment's registered id or its class name.
+
+    Returns:
+        The trajectory, whatever happened. An environment that raised or hung, or an engine that raised or sampled
+        nothing, ends it with `ENV_ERROR` or `ENGINE_ERROR` and `excluded`; turns that were complete by then are kept.
+        Only cancellation comes out of here as an exception.
+    """
+    name = env_id or getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
+    trajectory = Trajectory(name, seed, member)
+    guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory)
+    started = time.perf_counter()
+    try:
+        await _Episode(guard, protocol, chat, generate, limits, trajectory).run()
+        if not guard.hung:
+            await guard.close()
+    except _Failure as failure:
+        trajectory.stop_reason, trajectory.error = failure.reason, str(failure)
+        log.warning("%s, seed %s, member %s: %s: %s", name, seed, member, failure.reason, failure)
+    finally:
+        guard.close_soon()
+        trajectory.seconds = time.perf_counter() - started
+    return trajectory
+
+
+class _Failure(Exception):
+    """The environment or the engine failed; ends the episode."""
+
+    def __init__(self, reason: StopReason, where: str, error: BaseException | str) -> None:
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        super().__init__(f"{where}: {text}"[:2000])
+        self.reason = reason
+
+
+class _Outcome(NamedTuple):
+    """One executed action, checked."""
+
+    observation: str
+    reward: float
+    done: bool
+    info: dict[str, Any]
+
+
+class _Episode:
+    """The state of one episode between turns."""
+
+    def __init__(
+        self,
+        env: _GuardedEnv,
+        protocol: Protocol,
+        chat: ChatTokens,
+        generate: Generate,
+        limits: Limits,
+        trajectory: Trajectory,
+    ) -> None:
+        self.env, self.protocol, self.chat = env, protocol, chat
+        self.generate, self.limits, self.trajectory = generate, limits, trajectory
+        self.ids: list[int] = []
+
+    async def run(self) -> None:
+        state, user = await self.env.reset(self.protocol)
+        new_ids = self.chat.initial(self.protocol.system(), user)
+        self.trajectory.prompt_ids = new_ids
+        actions_left = self.env.budget
+        for number in range(1, self.protocol.max_turns + 1):
+            room = self.limits.context_length - len(self.ids) - len(new_ids)
+            if room < min(self.limits.min_response, self.limits.response_length):
+                self.trajectory.stop_reason = StopReason.CONTEXT_FULL
+                return
+            turn = await self._sample(state, new_ids, min(room, self.limits.response_length))
+            stop = await self._act(turn, actions_left)
+            actions_left -= len(turn.executed)
+            if stop is None and actions_left <= 0:
+                stop = StopReason.ACTION_BUDGET
+            if stop is not None:
+                self.trajectory.stop_reason = stop
+                return
+            state = turn.observation
+            user = self.protocol.next_user(number + 1, state, actions_left, turn.reward, turn.valid)
+            new_ids = self.chat.turn(self.chat.closed(turn.response_ids), user)
+        self.trajectory.stop_reason = StopReason.TURN_BUDGET
+
+    async def _sample(self, state: str, new_ids: list[int], max_tokens: int) -> Turn:
+        """Ask the engine for one response and read it."""
+        started = time.perf_counter()
+        try:
+            sampled = await self.generate(self.ids + new_ids, max_tokens)
+        except Exception as error:
+            raise _Failure(StopReason.ENGINE_ERROR, "generate", error) from error
+        finally:
+            self.trajectory.generate_seconds += time.perf_counter() - started
+        response, log_probs = list(sampled.token_ids), sampled.log_probs
+        if not 0 < len(response) <= max_tokens:
+            raise _Failure(StopReason.ENGINE_ERROR, "generate", f"{len(response)} tokens, asked for 1 to {max_tokens}")
+        if log_probs is not None and len(log_probs) != len(response):
+            raise _Failure(
+                StopReason.ENGINE_ERROR, "generate", f"{len(response)} tokens but {len(log_probs)} log-probabilities"
+            )
+        self.ids = self.ids + new_ids + response
+        text = self.chat.decode(response)
+        parsed = self.protocol.parse(text)
+        turn = Turn(
+            state=state,
+            prompt_ids=new_ids,
+            response_ids=response,
+            log_probs=None if log_probs is None else list(log_probs),
+            text=text,
+            think=parsed.think,
+            format_ok=parsed.format_ok,
+            actions=parsed.actions,
+            observation=state,
+        )
+        self.trajectory.turns.append(turn)
+        return turn
+
+    async def _act(self, turn: Turn, actions_left: int) -> StopReason | None:
+        """Execute a turn's actions in order: unknown names are skipped, the first end or the budget stops it.
+
+        An action is valid if its name is known (any text is, where actions are free text) and the environment did not
+        say `action_is_valid: False` when it was executed.
+        """
+        known = [action for action in turn.actions if self.env.knows(action)]
+        turn.num_valid = len(known)
+        stop = None
+        try:
+            for action in known[:actions_left]:
+                outcome = await self.env.step(action)
+                turn.executed.append(action)
+                turn.infos.append(outcome.info)
+                turn.reward += outcome.reward
+                turn.observation = outcome.observation
+                turn.num_valid -= not outcome.info.get("action_is_valid", True)
+                turn.effective = turn.effective or bool(outcome.info.get("action_is_effective", False))
+                if outcome.info.get("success", False):
+                    stop = StopReason.SOLVED  # also without an end: an environment may only say that it is solved
+                elif outcome.done:
+                    stop = StopReason.FAILED
+                if stop is not None:
+                    break
+        finally:
+            turn.valid = bool(turn.actions) and turn.num_valid == len(turn.actions)
+            turn.penalty = 0.0 if turn.valid else self.protocol.format_penalty
+        return stop
+
+
+class _GuardedEnv:
+    """An environment that runs in the worker threads, is checked, and is closed exactly once.
+
+    A call that was abandoned (timeout) or whose episode was cancelled may still run. Closing under its feet is not safe,
+    so its own thread closes the environment when it comes back.
+    """
+
+    def __init__(self, env: Env, workers: EnvWorkers, timeout: float, trajectory: Trajectory) -> None:
+        self.env, self.workers, self.timeout, self.trajectory = env, workers, timeout, trajectory
+        self.hung = False
+        self.budget = 0
+        self._names: set[str] | None = None
+        self._lock = threading.Lock()
+        self._busy = self._closing = self._closed = False
+
+    async def reset(self, protocol: Protocol) -> tuple[str, str]:
+        """Start the episode; returns the first observation and the first user message."""
+
+        def start() -> tuple[str, str]:
+            state, _ = self.env.reset(seed=self.trajectory.seed, options={"member": self.trajectory.member})
+            self.budget = protocol.budget(self.env)
+            self._names = None if self.env.actions is None else {name.strip().lower() for name in self.env.actions}
+            return _text(state), protocol.first_user(self.env, state)
+
+        return await self._call("reset", start)
+
+    def knows(self, action: str) -> bool:
+        """Whether the action can be tried: a known name, or any text where actions are free text."""
+        return self._names is None or action.strip().lower() in self._names
+
+    async def step(self, action: str) -> _Outcome:
+        """One action, executed and checked."""
+        return await self._call(f"step({action[:80]!r})", lambda: _checked(self.env.step(action)))
+
+    async def _call(self, where: str, function: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        try:
+            return await self.workers.call(self._exclusive, function, timeout=self.timeout)
+        except Exception as error:
+            self.hung = isinstance(error, EnvTimeout)
+            raise _Failure(StopReason.ENV_ERROR, where, error) from error
+        finally:
+            self.trajectory.env_seconds += time.perf_counter() - started
+
+    def _exclusive(self, function: Callable[[], Any]) -> Any:
+        # In a worker thread.
+        with self._lock:
+            if self._closing:
+                return None
+            self._busy = True
+        try:
+            return function()
+        finally:
+            with self._lock:
+                self._busy, close_now = False, self._closing
+            if close_now:
+                self._close()
+
+    async def close(self) -> None:
+        """Close and wait for it; an environment that fails or hangs here has still played its episode."""
+        try:
+            await self.workers.call(self._close, timeout=self.timeout)
+        except Exception as error:
+            log.warning("%s: close: %s: %s", self.trajectory.env_id, type(error).__name__, error)
+
+    def close_soon(self) -> None:
+        """Close in a worker thread as soon as no call is running, without waiting."""
+        with self._lock:
+            if self._closing or self._closed:
+                return
+            self._closing = True
+            if self._busy:
+                return  # its thread does it
+        self.workers.post(self._close)
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self.env.close()
+
+
+def _text(observation: Any) -> str:
+    if not isinstance(observation, str):
+        raise TypeError(f"the observation is {type(observation).__name__}, not text")
+    return observation
+
+
+def _checked(result: Any) -> _Outcome:
+    """A step's five values, checked: an environment that breaks the contract has failed, whatever it meant."""
+    observation, reward, terminated, truncated, info = result
+    reward = float(reward)
+    if not math.isfinite(reward):
+        raise ValueError(f"the reward is {reward}")
+    if not isinstance(info, dict):
+        raise TypeError(f"info is {type(info).__name__}, not a dict")
+    return _Outcome(_text(observation), reward, bool(terminated) or bool(truncated), dict(info))

@@ -1,0 +1,255 @@
+"""What one episode leaves behind: ids, mask and rewards for training, metrics, and a record for people to read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+RECORD_SCHEMA = 1
+"""Version of `Trajectory.record()`; raised when a field changes its meaning or goes away."""
+
+
+class StopReason(str, Enum):
+    """Why an episode ended."""
+
+    SOLVED = "solved"
+    FAILED = "failed"
+    ACTION_BUDGET = "action_budget"
+    TURN_BUDGET = "turn_budget"
+    CONTEXT_FULL = "context_full"
+    ENV_ERROR = "environment_error"
+    ENGINE_ERROR = "engine_error"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass
+class Turn:
+    """One answer of the model and what it did.
+
+    Attributes:
+        state: observation the model saw.
+        prompt_ids: ids new since the last response; for the first turn the whole prompt.
+        response_ids: sampled ids, verbatim, at least one.
+        log_probs: one per sampled id, or None if the engine gave none.
+        text, think: decoded response, and its thoughts.
+        format_ok: the response had the wanted tags.
+        actions: all parsed actions, executed or not.
+        num_valid: how many of `actions` were valid.
+        executed: the actions that reached the environment.
+        reward: sum of the environment's rewards of the executed actions, raw.
+        penalty: format penalty, 0 or negative.
+        valid: there was an action and every one was valid.
+        effective: some executed action had an effect.
+        infos: the environment's info of each executed action.
+        observation: observation after the last executed action; `state` if there was none.
+    """
+
+    state: str
+    prompt_ids: list[int]
+    response_ids: list[int]
+    log_probs: list[float] | None = None
+    text: str = ""
+    think: str = ""
+    format_ok: bool = False
+    actions: list[str] = field(default_factory=list)
+    num_valid: int = 0
+    executed: list[str] = field(default_factory=list)
+    reward: float = 0.0
+    penalty: float = 0.0
+    valid: bool = False
+    effective: bool = False
+    infos: list[dict[str, Any]] = field(default_factory=list)
+    observation: str = ""
+
+    def numbers(self) -> dict[str, float]:
+        """Numeric keys of the infos, the last action's value winning, without `success` (RAGEN's turn info)."""
+        merged = {key: value for info in self.infos for key, value in info.items() if key != "success"}
+        numbers = {key: _number(value) for key, value in merged.items()}
+        return {key: value for key, value in numbers.items() if value is not None}
+
+    def record(self, number: int) -> dict[str, Any]:
+        """The turn as JSON-able data."""
+        return {
+            "turn": number,
+            "state": self.state,
+            "response": self.text,
+            "reasoning": self.think,
+            "actions": list(self.actions),
+            "executed": list(self.executed),
+            "observation": self.observation,
+            "reward": plain(self.reward),
+            "penalty": plain(self.penalty),
+            "format_ok": self.format_ok,
+            "valid": self.valid,
+            "effective": self.effective,
+            "prompt_tokens": len(self.prompt_ids),
+            "response_tokens": len(self.response_ids),
+            "infos": plain(self.infos),
+        }
+
+
+@dataclass
+class Trajectory:
+    """One episode. Ids are those the engine saw and sampled; nothing in them was ever decoded and encoded again.
+
+    Attributes:
+        env_id, seed, member: which episode of which group.
+        prompt_ids: the first turn's prompt; empty if the environment failed before there was one.
+        turns: what happened, empty if the episode ended before the first response.
+        stop_reason, success: how it ended; success is `stop_reason == SOLVED`.
+        error: what was raised, for `ENV_ERROR` and `ENGINE_ERROR`.
+        seconds, generate_seconds, env_seconds: wall-clock time in all, waiting for the engine, for the environment.
+    """
+
+    env_id: str
+    seed: int
+    member: int
+    prompt_ids: list[int] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    stop_reason: StopReason = StopReason.TURN_BUDGET
+    error: str | None = None
+    seconds: float = 0.0
+    generate_seconds: float = 0.0
+    env_seconds: float = 0.0
+
+    @property
+    def success(self) -> bool:
+        """The environment said the task was solved."""
+        return self.stop_reason is StopReason.SOLVED
+
+    @property
+    def excluded(self) -> bool:
+        """Environment or engine failed: out of loss, statistics and group baselines, only counted."""
+        return self.stop_reason in (StopReason.ENV_ERROR, StopReason.ENGINE_ERROR)
+
+    # -- for training: five lists of one length, everything after `prompt_ids` -----------------------------------------
+
+    @property
+    def response_ids(self) -> list[int]:
+        """All ids after `prompt_ids`: sampled responses and what stands between them."""
+        return self._join(lambda turn: turn.prompt_ids, lambda turn: turn.response_ids)
+
+    @property
+    def response_mask(self) -> list[int]:
+        """1 exactly on sampled ids."""
+        return self._join(lambda turn: [0] * len(turn.prompt_ids), lambda turn: [1] * len(turn.response_ids))
+
+    @property
+    def token_log_probs(self) -> list[float] | None:
+        """The engine's log-probabilities on sampled ids, 0 elsewhere; None if some response came without."""
+        if any(turn.log_probs is None for turn in self.turns):
+            return None
+        return self._join(lambda turn: [0.0] * len(turn.prompt_ids), lambda turn: turn.log_probs)
+
+    @property
+    def token_rewards(self) -> list[float]:
+        """Reward plus penalty of each turn on the last sampled id of that turn, 0 elsewhere."""
+        rewards = [0.0] * len(self.response_ids)
+        for index, turn in zip(self.turn_ends, self.turns, strict=True):
+            rewards[index] = turn.reward + turn.penalty
+        return rewards
+
+    @property
+    def turn_ends(self) -> list[int]:
+        """Index into `response_ids` of each turn's last sampled id."""
+        ends, length = [], 0
+        for number, turn in enumerate(self.turns):
+            length += len(turn.response_ids) + (len(turn.prompt_ids) if number else 0)
+            ends.append(length - 1)
+        return ends
+
+    def _join(self, between: Any, sampled: Any) -> list:
+        # The first turn's prompt is `prompt_ids`, so it is left out here.
+        parts = [list(between(turn) if number else []) + list(sampled(turn)) for number, turn in enumerate(self.turns)]
+        return [item for part in parts for item in part]
+
+    @property
+    def ret(self) -> float:
+        """Return of the episode: the sum of all turns' rewards and penalties, undiscounted."""
+        return sum(turn.reward + turn.penalty for turn in self.turns)
+
+    # -- for people -----------------------------------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers of this episode.
+
+        RAGEN's names: `success`, `num_actions`, `response_length` (sampled tokens, all turns) and every numeric info key
+        (`action_is_valid`, `action_is_effective`, ...): the value of a turn's last action, summed over turns, divided
+        by the number of turns, a turn that executed nothing counting as 0.
+
+        Our own: `turns`, `return`, `penalty`; `reasoning_length` (words of the thoughts, all turns);
+        `valid_action_ratio` (valid of all parsed actions), `effective_action_ratio` (actions with an effect of all
+        executed ones), `valid_turn_ratio`, `effective_turn_ratio`, `format_ratio` (turns with the wanted tags).
+        """
+        turns = self.turns
+        executed = [info for turn in turns for info in turn.infos]
+        numbers = [turn.numbers() for turn in turns]
+        # RAGEN's flags are always there, so that episodes without an action lower their mean.
+        keys = dict.fromkeys(["action_is_valid", "action_is_effective", *(key for found in numbers for key in found)])
+        info_means = {key: _ratio(sum(found.get(key, 0.0) for found in numbers), len(turns)) for key in keys}
+        return info_means | {
+            "success": float(self.success),
+            "num_actions": float(sum(len(turn.executed) for turn in turns)),
+            "response_length": float(sum(len(turn.response_ids) for turn in turns)),
+            "turns": float(len(turns)),
+            "return": self.ret,
+            "penalty": float(sum(turn.penalty for turn in turns)),
+            "reasoning_length": float(sum(len(turn.think.split()) for turn in turns)),
+            "valid_action_ratio": _ratio(sum(t.num_valid for t in turns), sum(len(t.actions) for t in turns)),
+            "effective_action_ratio": _ratio(
+                sum(bool(info.get("action_is_effective")) for info in executed), len(executed)
+            ),
+            "valid_turn_ratio": _ratio(sum(turn.valid for turn in turns), len(turns)),
+            "effective_turn_ratio": _ratio(sum(turn.effective for turn in turns), len(turns)),
+            "format_ratio": _ratio(sum(turn.format_ok for turn in turns), len(turns)),
+        }
+
+    def record(self) -> dict[str, Any]:
+        """The episode as JSON-able data, `schema` being `RECORD_SCHEMA`."""
+        return {
+            "schema": RECORD_SCHEMA,
+            "env_id": self.env_id,
+            "seed": self.seed,
+            "member": self.member,
+            "stop_reason": str(self.stop_reason),
+            "success": self.success,
+            "return": plain(self.ret),
+            "excluded": self.excluded,
+            "error": self.error,
+            "seconds": round(self.seconds, 4),
+            "turns": [turn.record(number) for number, turn in enumerate(self.turns, start=1)],
+        }
+
+
+def plain(value: Any) -> Any:
+    """`value` as strict JSON data: numpy scalars and arrays become numbers and lists, NaN and infinities None."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # numpy, torch
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return str(value)
+
+
+def _number(value: Any) -> float | None:
+    """A finite float from a number, bool or numpy scalar; None from anything else."""
+    if isinstance(value, (str, bytes)) or getattr(value, "ndim", 0):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

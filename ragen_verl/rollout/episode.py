@@ -26,11 +26,10 @@ log = logging.getLogger(__name__)
 
 
 class Generation(NamedTuple):
-    """What the engine sampled: ids, their log-probabilities (or None), and whether it ended by itself."""
+    """What the engine sampled: ids, the one that ended the response included, and their log-probabilities or None."""
 
     token_ids: list[int]
     log_probs: list[float] | None = None
-    finished: bool = True
 
 
 Generate = Callable[[list[int], int], Awaitable[Generation]]
@@ -91,15 +90,16 @@ async def play(
     guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory)
     started = time.perf_counter()
     try:
-        await _Episode(guard, protocol, chat, generate, limits, trajectory).run()
+        try:
+            await _Episode(guard, protocol, chat, generate, limits, trajectory).run()
+        except _Failure as failure:
+            trajectory.stop_reason, trajectory.error = failure.reason, str(failure)
+            log.warning("%s, seed %s, member %s: %s: %s", name, seed, member, failure.reason, failure)
         if not guard.hung:
             await guard.close()
-    except _Failure as failure:
-        trajectory.stop_reason, trajectory.error = failure.reason, str(failure)
-        log.warning("%s, seed %s, member %s: %s: %s", name, seed, member, failure.reason, failure)
     finally:
-        guard.close_soon()
-        trajectory.seconds = time.perf_counter() - started
+        guard.close_soon()  # hung or cancelled; nothing to do otherwise
+    trajectory.seconds = time.perf_counter() - started
     return trajectory
 
 
@@ -226,8 +226,8 @@ class _Episode:
 class _GuardedEnv:
     """An environment that runs in the worker threads, is checked, and is closed exactly once.
 
-    A call that was abandoned (timeout) or whose episode was cancelled may still run. Closing under its feet is not safe,
-    so its own thread closes the environment when it comes back.
+    A call that was abandoned (timeout) or whose episode was cancelled may still run. Closing under its feet is not
+    safe, so its own thread closes the environment when it comes back.
     """
 
     def __init__(self, env: Env, workers: EnvWorkers, timeout: float, trajectory: Trajectory) -> None:
@@ -282,28 +282,31 @@ class _GuardedEnv:
                 self._close()
 
     async def close(self) -> None:
-        """Close and wait for it; an environment that fails or hangs here has still played its episode."""
+        """Close and wait for it; an environment that hangs here has still played its episode."""
         try:
             await self.workers.call(self._close, timeout=self.timeout)
-        except Exception as error:
-            log.warning("%s: close: %s: %s", self.trajectory.env_id, type(error).__name__, error)
+        except EnvTimeout as error:
+            log.warning("%s: close: %s", self.trajectory.env_id, error)
 
     def close_soon(self) -> None:
-        """Close in a worker thread as soon as no call is running, without waiting."""
+        """Close as soon as no call is running, without waiting; in a thread of its own, so the pool cannot lose one."""
         with self._lock:
             if self._closing or self._closed:
                 return
             self._closing = True
             if self._busy:
                 return  # its thread does it
-        self.workers.post(self._close)
+        threading.Thread(target=self._close, name="ragen-env-close", daemon=True).start()
 
     def _close(self) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self.env.close()
+        try:
+            self.env.close()
+        except Exception as error:
+            log.warning("%s: close: %s: %s", self.trajectory.env_id, type(error).__name__, error)
 
 
 def _text(observation: Any) -> str:

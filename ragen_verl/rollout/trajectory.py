@@ -172,14 +172,14 @@ class Trajectory:
         """Return of the episode: the sum of all turns' rewards and penalties, undiscounted."""
         return sum(turn.reward + turn.penalty for turn in self.turns)
 
-    # -- for people -----------------------------------------------------------------------------------------------------
+    # -- for people ---------------------------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
         """Numbers of this episode.
 
-        RAGEN's names: `success`, `num_actions`, `response_length` (sampled tokens, all turns) and every numeric info key
-        (`action_is_valid`, `action_is_effective`, ...): the value of a turn's last action, summed over turns, divided
-        by the number of turns, a turn that executed nothing counting as 0.
+        RAGEN's names: `success`, `num_actions`, `response_length` (sampled tokens, all turns) and every numeric info
+        key (`action_is_valid`, `action_is_effective`, ...): the value of a turn's last action, summed over turns,
+        divided by the number of turns, a turn that executed nothing counting as 0.
 
         Our own: `turns`, `return`, `penalty`; `reasoning_length` (words of the thoughts, all turns);
         `valid_action_ratio` (valid of all parsed actions), `effective_action_ratio` (actions with an effect of all

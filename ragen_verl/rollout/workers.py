@@ -1,8 +1,8 @@
-"""Threads for environment calls: bounded, with a timeout per call, and none of them is lost to an environment that hangs.
+"""Threads for environment calls: bounded, with a timeout per call, and none is lost to an environment that hangs.
 
 A Python thread cannot be stopped from outside. A call that exceeds its time is therefore abandoned: its thread leaves
-the pool, a new one takes its place at once, and if the call ever returns, its thread ends. Threads are daemons, so a hung
-one does not keep the process alive.
+the pool, a new one takes its place at once, and if the call ever returns, its thread ends. Threads are daemons, so a
+hung one does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -66,11 +66,6 @@ class EnvWorkers:
             raise error
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
-    def post(self, function: Callable[[], Any]) -> None:
-        """Run `function()` in some thread, nobody waiting; what it raises is dropped."""
-        if not self._closed:
-            self._jobs.put(_Job(function, None, None, None))
-
     def close(self) -> None:
         """Let the threads end after the calls that wait. Further calls are refused."""
         self._closed = True
@@ -102,8 +97,7 @@ class EnvWorkers:
 
     def _watch(self, job: _Job) -> None:
         # In the event loop, when the call starts.
-        if job.timeout is not None:
-            job.timer = job.loop.call_later(job.timeout, self._expire, job)
+        job.timer = job.loop.call_later(job.timeout, self._expire, job)
 
     def _expire(self, job: _Job) -> None:
         # In the event loop. The lock decides between a call that just returned and one that is given up.
@@ -119,7 +113,9 @@ class EnvWorkers:
 class _Job:
     """One call; `finished` and `abandoned` are guarded by the pool's lock, the future belongs to the event loop."""
 
-    def __init__(self, call: Callable[[], Any], timeout: float | None, loop: Any, future: Any) -> None:
+    def __init__(
+        self, call: Callable[[], Any], timeout: float, loop: asyncio.AbstractEventLoop, future: asyncio.Future
+    ) -> None:
         self.call, self.timeout, self.loop, self.future = call, timeout, loop, future
         self.finished = self.abandoned = self.cancelled = False
         self.timer: asyncio.TimerHandle | None = None
@@ -132,9 +128,8 @@ class _Job:
 
     def tell(self, function: Callable[..., None], argument: Any) -> None:
         """Have the event loop call something; a loop that is closed by now no longer wants to know."""
-        if self.loop is not None:
-            with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(function, argument)
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(function, argument)
 
     def settle(self, outcome: tuple[Any, BaseException | None]) -> None:
         if self.timer is not None:

@@ -9,101 +9,90 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 from ragen_verl.rollout.trajectory import StopReason
 
-TRAIN = "train"
-VAL = "val-env"
+# name under the prefix -> key of a trajectory's metrics: averaged over the environments together
+TOTALS = {
+    "success": "success",
+    "return": "return",
+    "valid": "valid_turn_ratio",
+    "response_length": "response_length",
+    "reasoning_length": "reasoning_length",
+}
 
-# numbers of a trajectory that describe the response, not the environment: averaged over all tags together as well
-SHARED = ("response_length", "reasoning_length")
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one trajectory contributes.
-
-    Attributes:
-        tag: the environment's name in the metrics (`EnvGroups.tag`).
-        group: identifies the group of trajectories from one initial state.
-        values: `Trajectory.metrics()`; `success` is 0 or 1.
-        stop_reason: why the episode ended.
-        excluded: whether its environment or engine failed.
-    """
-
-    tag: str
-    group: Hashable
-    values: Mapping[str, float]
-    stop_reason: str
-    excluded: bool = False
+Record = Mapping[str, Any]
 
 
-def summarize(rows: Sequence[Row], prefix: str, group_size: int) -> dict[str, float]:
+def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable] | None = None) -> dict[str, float]:
     """Metrics of one batch.
 
     Args:
-        rows: the trajectories, of any number of environments.
-        prefix: `TRAIN` or `VAL`.
-        group_size: N, for the name `pass@N`; a group that lost members keeps the name.
+        records: `Trajectory.record()` of each trajectory, of any number of environments; read are `env_id` (the name
+            in the metrics), `seed`, `stop_reason`, `excluded` and `metrics` (`Trajectory.metrics()`).
+        prefix: `train` or `val-env`.
+        groups: the group of each trajectory; without it, those with the same `env_id` and `seed` are a group.
 
     Returns:
-        `{prefix}/{tag}/{key}` and `{prefix}/{tag}/non-zero/{key}` (mean over those above or below 0) for every key of
-        the trajectories, `{prefix}/{tag}/pass@{N}`, `{prefix}/response_length`, `{prefix}/reasoning_length`,
-        `{prefix}/stop/{reason}` (shares of all trajectories), `{prefix}/stop_count/{reason}`, `{prefix}/excluded`
-        (count) and `{prefix}/excluded_ratio`.
+        Per environment: `{prefix}/{env}/{key}` for every key of the trajectories' metrics,
+        `{prefix}/{env}/non-zero/{key}` (mean over the trajectories where it is not 0) and `{prefix}/{env}/pass@{N}`
+        (share of groups with a success; N is the size of the largest group, failed members included).
+        Over all: `{prefix}/{name}` for the names in `TOTALS`, `{prefix}/stop/{reason}` (share of all trajectories),
+        `{prefix}/stop_count/{reason}`, `{prefix}/excluded` (count) and `{prefix}/excluded_ratio`.
     """
+    if groups is None:
+        groups = [(record["env_id"], record["seed"]) for record in records]
+    by_env: dict[str, list[tuple[Hashable, Record]]] = defaultdict(list)
+    for group, record in zip(groups, records, strict=True):
+        by_env[record["env_id"]].append((group, record))
     metrics: dict[str, float] = {}
-    counted = [row for row in rows if not row.excluded]
-    by_tag: dict[str, list[Row]] = defaultdict(list)
-    for row in counted:
-        by_tag[row.tag].append(row)
-    for tag, members in by_tag.items():
-        for key, values in _columns(members).items():
-            metrics[f"{prefix}/{tag}/{key}"] = _mean(values)
+    for env, members in by_env.items():
+        counted = [(group, record) for group, record in members if not record["excluded"]]
+        for key, values in _columns(record for _, record in counted).items():
+            metrics[f"{prefix}/{env}/{key}"] = _mean(values)
             if non_zero := [value for value in values if value != 0]:
-                metrics[f"{prefix}/{tag}/non-zero/{key}"] = _mean(non_zero)
-        passed = _pass_rate(members)
-        if passed is not None:
-            metrics[f"{prefix}/{tag}/pass@{group_size}"] = passed
-    shared = _columns(counted)
-    metrics.update({f"{prefix}/{key}": _mean(shared[key]) for key in SHARED if key in shared})
-    metrics.update(_endings(rows, prefix))
+                metrics[f"{prefix}/{env}/non-zero/{key}"] = _mean(non_zero)
+        if counted:
+            size = max(Counter(group for group, _ in members).values())
+            metrics[f"{prefix}/{env}/pass@{size}"] = _pass_rate(counted)
+    together = _columns(record for record in records if not record["excluded"])
+    metrics.update({f"{prefix}/{name}": _mean(together[key]) for name, key in TOTALS.items() if key in together})
+    metrics.update(_endings(records, prefix))
     return metrics
 
 
-def _columns(rows: Iterable[Row]) -> dict[str, list[float]]:
+def _columns(records: Iterable[Record]) -> dict[str, list[float]]:
     """Key -> the finite values of the trajectories that have it."""
     columns: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        for key, value in row.values.items():
+    for record in records:
+        for key, value in record["metrics"].items():
             if value is not None and isfinite(value):
                 columns[key].append(float(value))
     return columns
 
 
-def _pass_rate(rows: Iterable[Row]) -> float | None:
-    """The share of groups in which at least one member succeeded; None where no trajectory reports success."""
+def _pass_rate(members: Iterable[tuple[Hashable, Record]]) -> float:
+    """The share of groups in which at least one member succeeded."""
     passed: dict[Hashable, bool] = {}
-    for row in rows:
-        if "success" in row.values:
-            passed[row.group] = passed.get(row.group, False) or row.values["success"] > 0
-    return _mean([float(one) for one in passed.values()]) if passed else None
+    for group, record in members:
+        passed[group] = passed.get(group, False) or record["metrics"]["success"] > 0
+    return _mean([float(one) for one in passed.values()])
 
 
-def _endings(rows: Sequence[Row], prefix: str) -> dict[str, float]:
+def _endings(records: Sequence[Record], prefix: str) -> dict[str, float]:
     """Counts and shares of every stop reason (those that did not occur too, so that curves have no holes)."""
-    if not rows:
+    if not records:
         return {}
-    counts = Counter(str(row.stop_reason) for row in rows)
+    counts = Counter(str(record["stop_reason"]) for record in records)
     metrics: dict[str, float] = {}
     for reason in dict.fromkeys([*(str(one) for one in StopReason), *counts]):
         metrics[f"{prefix}/stop_count/{reason}"] = float(counts[reason])
-        metrics[f"{prefix}/stop/{reason}"] = counts[reason] / len(rows)
-    excluded = sum(row.excluded for row in rows)
+        metrics[f"{prefix}/stop/{reason}"] = counts[reason] / len(records)
+    excluded = sum(bool(record["excluded"]) for record in records)
     metrics[f"{prefix}/excluded"] = float(excluded)
-    metrics[f"{prefix}/excluded_ratio"] = excluded / len(rows)
+    metrics[f"{prefix}/excluded_ratio"] = excluded / len(records)
     return metrics
 
 

@@ -221,6 +221,7 @@ class Trajectory:
             "excluded": self.excluded,
             "error": self.error,
             "seconds": round(self.seconds, 4),
+            "metrics": plain(self.metrics()),
             "turns": [turn.record(number) for number, turn in enumerate(self.turns, start=1)],
         }
 

@@ -105,6 +105,7 @@ class Rollout:
     response_length: int = field(default=400, metadata=_at_least(1))
     step_timeout: float = field(default=60.0, metadata=_POSITIVE)
     env_threads: int = field(default=16, metadata=_at_least(1))
+    seeded_sampling: bool = True
 
     def protocol(self) -> Protocol:
         """The text protocol these settings describe."""
@@ -307,3 +308,11 @@ def register_resolvers() -> None:
     """Register the OmegaConf resolvers that recipes use; once per process, called by the plugin and the checks."""
     OmegaConf.register_new_resolver("ragen_groups", groups_of, replace=True)
     OmegaConf.register_new_resolver("ragen_sum", lambda *numbers: sum(numbers), replace=True)
+    OmegaConf.register_new_resolver("ragen_nano", _nano_model, replace=True)
+
+
+def _nano_model() -> str:
+    """The folder of the model that ships with the package: the resolver `${ragen_nano:}`."""
+    from ragen_verl.cpu.nano import nano_model_path
+
+    return str(nano_model_path())

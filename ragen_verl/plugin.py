@@ -1,0 +1,63 @@
+"""What verl and vLLM load by themselves: every registration, and nothing heavy.
+
+verl imports this module at the end of `import verl` in each of its processes (entry point `verl.plugins`), vLLM calls
+`register_vllm` in its engine processes (`vllm.general_plugins`). Both are early and frequent, so the work is put off
+until the module concerned is imported. verl drops exceptions of entry points (verl/__init__.py:71-76), hence `STATUS`
+and the message on stderr: a plugin that failed is never silent.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib import import_module
+
+import wrapt
+
+AGENT_LOOP = "ragen"
+TRAINER = "ragen_sync"
+
+STATUS: dict = {"loaded": False, "error": None, "registered": []}
+"""loaded: bool, error: the traceback or None, registered: names of what was registered in this process."""
+
+
+def register_verl() -> None:
+    """Registers the config resolvers, the CPU platform, the agent loop and the trainer; safe to call twice."""
+    from ragen_verl.config import register_resolvers
+    from ragen_verl.cpu.patches import apply_verl_patches
+
+    register_resolvers()
+    STATUS["registered"] += ["resolvers", *apply_verl_patches()]
+    # verl looks trainers up by name as soon as this package is imported (main_ppo.py:141), before any other seam
+    wrapt.register_post_import_hook(lambda _: import_module("ragen_verl.trainer"), "verl.trainer.ppo.v1")
+    wrapt.register_post_import_hook(_register_agent_loop, "verl.experimental.agent_loop.agent_loop")
+    STATUS["registered"] += [f"trainer:{TRAINER}", f"agent_loop:{AGENT_LOOP}"]
+
+
+def register_vllm() -> None:
+    """Called by vLLM in its engine and worker processes; does nothing where vLLM is not its CPU build."""
+    from ragen_verl.cpu.patches import apply_vllm_patches
+
+    apply_vllm_patches()
+
+
+def _register_agent_loop(module: object) -> None:
+    """verl instantiates `_target_` once an episode; the registry takes names, so the class is imported only then."""
+    module._agent_loop_registry[AGENT_LOOP] = {"_target_": "ragen_verl.rollout.agent_loop.RagenAgentLoop"}
+
+
+def _load() -> None:
+    if STATUS["loaded"]:
+        return
+    try:
+        register_verl()
+        STATUS["loaded"] = True
+    except Exception:
+        STATUS["error"] = traceback.format_exc()
+        print(
+            f"ragen_verl: the plugin could not be loaded; run `ragen-verl doctor`.\n{STATUS['error']}", file=sys.stderr
+        )
+        raise
+
+
+_load()

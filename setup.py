@@ -11,6 +11,8 @@ setup(
         *find_packages(include=["ragen_verl", "ragen_verl.*"]),
         "ragen_envs",
         "ragen_verl.recipes",
+        "ragen_verl.recipes.algorithm",
+        "ragen_verl.recipes.env",
         "ragen_verl.recipes.hardware",
         "ragen_verl.recipes.nano",
         "ragen_verl.recipes.paper",
@@ -18,6 +20,8 @@ setup(
     package_dir={"ragen_envs": "envs", "ragen_verl.recipes": "recipes"},
     package_data={
         "ragen_verl.recipes": ["*.yaml", "*.md"],
+        "ragen_verl.recipes.algorithm": ["*.yaml"],
+        "ragen_verl.recipes.env": ["*.yaml"],
         "ragen_verl.recipes.hardware": ["*.yaml"],
         "ragen_verl.recipes.nano": ["*.yaml", "*.md"],
         "ragen_verl.recipes.paper": ["*.yaml", "*.md"],

@@ -7,6 +7,7 @@ sentence that names the key by its full path. Checks that need verl's own keys a
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -57,7 +58,7 @@ class EnvGroups:
     @property
     def tag(self) -> str:
         """The name this environment has in the metrics: its own, or its id without the version."""
-        return self.name or self.id.rsplit("-v", 1)[0]
+        return self.name or re.sub(r"-v\d+$", "", self.id)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,350 @@
-"""Placeholder until the cross-checks land."""
+"""Everything that can be known to be wrong before Ray starts: the recipe against itself, verl and the machine.
+
+`check(config)` is called by `ragen-verl` and, through the Hydra callback `RecipeCheck` that recipes/ragen.yaml switches
+on, by verl's own main. Each refusal is one sentence that says what to change. verl's dataclasses are strict about
+unknown keys in some blocks and silent in others (`data`, `trainer`, `algorithm`); here a key that neither verl nor this
+package knows is refused wherever it stands.
+"""
+
 from __future__ import annotations
 
+import sys
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
 from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ragen_verl.config import RagenConfig, nearest, register_resolvers
+from ragen_verl.env import registry
+from ragen_verl.errors import RecipeError
+
+REFUSED = 2  # exit code of a refused recipe
+
+# keys of this package inside verl's blocks, and blocks that belong to others
+OWN_KEYS = {"ragen", "hydra", "data.ragen"}
+
+# what only this plugin's trainer, dataset and episode can do: key -> value
+PLUGIN_KEYS = {
+    "trainer.use_v1": True,
+    "trainer.v1.trainer_mode": "ragen_sync",
+    "data.train_files": "env://train",
+    "data.val_files": "env://val",
+    "data.shuffle": False,
+    "data.custom_cls.path": "pkg://ragen_verl.data",
+    "data.custom_cls.name": "EnvDataset",
+    "actor_rollout_ref.rollout.agent.default_agent_loop": "ragen",
+}
 
 
 class RecipeCheck(Callback):
-    """Check."""
+    """Hydra callback: checks the composed recipe and ends the process with code 2 and one sentence if it is refused.
 
-    def on_run_start(self, config, **kwargs):
-        """Run."""
-        print("CHECK", config.ragen.train.envs[0].groups)
+    Hydra only warns about exceptions of callbacks; SystemExit is what gets through.
+    """
+
+    def __init__(self) -> None:
+        self._checked = False
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """A single run: before Hydra makes its output folder."""
+        self._check(config)
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Each job of a multirun, which has no `on_run_start`."""
+        if not self._checked:
+            self._check(config)
+
+    def _check(self, config: DictConfig) -> None:
+        self._checked = True
+        try:
+            check(config)
+        except RecipeError as error:
+            print(f"Recipe refused: {error}", file=sys.stderr)
+            raise SystemExit(REFUSED) from None
+
+
+def check(config: DictConfig) -> RagenConfig:
+    """Check a composed recipe and return its typed `ragen` block.
+
+    Args:
+        config: verl's whole configuration, interpolations unresolved or not.
+
+    Raises:
+        RecipeError: with one sentence that says what is wrong and what to change.
+    """
+    register_resolvers()
+    if "ragen" not in config:
+        raise RecipeError("The recipe has no ragen block: put /ragen at the head of its defaults list.")
+    ragen = RagenConfig.from_omegaconf(config)
+    check_keys(config)
+    try:
+        _check_plugin(config)
+        for split, envs in (("train", ragen.train.envs), ("val", ragen.val.envs)):
+            _check_envs(split, envs)
+        ragen.check_seeds(_steps(config))
+        ragen.check_filter(config.actor_rollout_ref.rollout.n)
+        _check_lengths(config, ragen)
+        _check_algorithm(config)
+        _check_batches(config, ragen)
+        check_model(config, ragen)
+    except OmegaConfBaseException as error:
+        raise RecipeError(f"The recipe cannot be resolved: {str(error).splitlines()[0]}.") from error
+    return ragen
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def check_keys(config: DictConfig) -> None:
+    """Refuse keys that neither verl's defaults, nor the dataclass of their block, nor this package has.
+
+    Raises:
+        RecipeError: naming the first unknown key and the nearest known one.
+    """
+    _compare_keys(config, _verl_defaults(str(config.get("model_engine", "dp"))), "")
+
+
+@cache
+def _verl_defaults(model_engine: str) -> DictConfig:
+    """verl's own composed defaults for a model engine, whatever Hydra application is running."""
+    state = Singleton.get_state()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            return compose("ppo_trainer", overrides=[f"model_engine={model_engine}"])
+    finally:
+        Singleton.set_state(state)
+
+
+def _compare_keys(config: DictConfig, defaults: DictConfig, path: str) -> None:
+    target = defaults._get_node("_target_")
+    known = set(defaults.keys()) | (_dataclass_keys(str(target._value())) if target is not None else set())
+    for key in config:
+        where = f"{path}.{key}" if path else str(key)
+        if where in OWN_KEYS:
+            continue
+        if key not in known:
+            block = f"the block {path}" if path else "the recipe"
+            raise RecipeError(f"{where} is not a key that verl or ragen_verl knows in {block}: {nearest(key, known)}")
+        mine, theirs = config._get_node(key), defaults._get_node(key)
+        # an empty block in verl's defaults takes any keys: engine arguments, model overrides, sampler arguments
+        if isinstance(mine, DictConfig) and isinstance(theirs, DictConfig) and mine and len(theirs) and not _free(where):
+            if not mine._is_interpolation():
+                _compare_keys(mine, theirs, where)
+
+
+def _free(path: str) -> bool:
+    """Whether a block is handed on as it is to something with arguments of its own."""
+    return path in ("ray_kwargs.ray_init", "ray_kwargs.ray_init.runtime_env") or path.endswith(
+        ("override_transformer_config", "override_config", "engine_kwargs", "fused_kernel_options")
+    )
+
+
+@cache
+def _dataclass_keys(target: str) -> frozenset[str]:
+    """Field names of the dataclass that verl builds from a block: keys its YAML need not mention."""
+    module, _, name = target.rpartition(".")
+    return frozenset(one.name for one in fields(getattr(import_module(module), name)))
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _check_plugin(config: DictConfig) -> None:
+    for key, wanted in PLUGIN_KEYS.items():
+        found = OmegaConf.select(config, key)
+        if found != wanted:
+            raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")
+
+
+def _check_envs(split: str, envs: tuple) -> None:
+    seen = set()
+    for i, env in enumerate(envs):
+        where = f"ragen.{split}.envs[{i}]"
+        try:
+            registry.make(env.id, **env.kwargs).close()  # built once, because only the constructor knows legal values
+        except RecipeError as error:
+            raise type(error)(f"{where}: {error}") from error
+        except Exception as error:
+            raise RecipeError(f"{where}: {env.id} cannot be built ({type(error).__name__}: {error}).") from error
+        if env.tag in seen:
+            raise RecipeError(
+                f"ragen.{split}.envs has two environments called {env.tag} in the metrics: give one of them a name."
+            )
+        seen.add(env.tag)
+
+
+def _steps(config: DictConfig) -> int:
+    steps = config.trainer.total_training_steps
+    if not isinstance(steps, int) or steps < 1:
+        raise RecipeError(
+            f"trainer.total_training_steps is {steps!r} but environments never end, so a run needs a number of steps."
+        )
+    return steps
+
+
+def _check_lengths(config: DictConfig, ragen: RagenConfig) -> None:
+    rollout = config.actor_rollout_ref.rollout
+    whole = rollout.prompt_length + rollout.response_length
+    if ragen.rollout.response_length > rollout.response_length:
+        raise RecipeError(
+            f"ragen.rollout.response_length, {ragen.rollout.response_length} tokens a turn, is more than the "
+            f"{rollout.response_length} of a whole episode: raise data.max_response_length."
+        )
+    if rollout.max_model_len is not None and rollout.max_model_len < whole:
+        raise RecipeError(
+            f"actor_rollout_ref.rollout.max_model_len is {rollout.max_model_len} but data.max_prompt_length and "
+            f"data.max_response_length add up to {whole}: raise the first or lower one of the others."
+        )
+
+
+def _check_algorithm(config: DictConfig) -> None:
+    """Estimator against critic, clipping, KL: what verl would run without a word, and mean something else."""
+    algorithm, actor, n = config.algorithm, config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
+    if algorithm.adv_estimator == "gae" and config.critic.enable is False:
+        raise RecipeError(
+            "algorithm.adv_estimator gae needs values but critic.enable is false: set it to true, or use grpo."
+        )
+    if algorithm.adv_estimator != "gae" and config.critic.enable:
+        raise RecipeError(
+            f"critic.enable is true but algorithm.adv_estimator {algorithm.adv_estimator} ignores its values: "
+            "set critic.enable=false, or use gae."
+        )
+    if str(algorithm.adv_estimator).startswith("grpo") and n < 2:
+        raise RecipeError(
+            f"algorithm.adv_estimator {algorithm.adv_estimator} compares the members of a group but "
+            f"actor_rollout_ref.rollout.n is {n}: use 2 or more, or gae."
+        )
+    for key in ("clip_ratio_low", "clip_ratio_high"):
+        value = actor[key]
+        if not isinstance(value, int | float) or not 0 < value or (key == "clip_ratio_low" and value >= 1):
+            raise RecipeError(f"actor_rollout_ref.actor.{key} is {value!r} but has to be above 0 (low: and below 1).")
+    if actor.clip_ratio_low > actor.clip_ratio_high:
+        raise RecipeError(
+            f"actor_rollout_ref.actor.clip_ratio_low, {actor.clip_ratio_low}, is above clip_ratio_high, "
+            f"{actor.clip_ratio_high}: clip-higher needs it the other way round."
+        )
+    if algorithm.filter_groups.enable:
+        raise RecipeError(
+            "algorithm.filter_groups is verl's own group filter and would run before ragen.filter: disable it."
+        )
+    kinds = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full")
+    for key, kind in (("algorithm.kl_penalty", algorithm.kl_penalty), ("kl_loss_type", actor.kl_loss_type)):
+        if kind.removesuffix("+") not in kinds:
+            raise RecipeError(f"{key} is {kind!r} but verl knows {', '.join(kinds)}: {nearest(kind, kinds)}")
+
+
+def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
+    """Groups into mini-batches, mini-batches into ranks, ranks into micro-batches, with and without the filter."""
+    n, groups, kept = config.actor_rollout_ref.rollout.n, ragen.train.groups, ragen.kept_groups
+    if config.data.train_batch_size != groups:
+        raise RecipeError(
+            f"data.train_batch_size is {config.data.train_batch_size} but ragen.train.envs has {groups} groups: "
+            "leave the first out, it follows from the second."
+        )
+    ranks = _data_parallel_ranks(config)
+    blocks = {"actor_rollout_ref.actor": config.actor_rollout_ref.actor}
+    if config.algorithm.adv_estimator == "gae":
+        blocks["critic"] = config.critic
+    for path, block in blocks.items():
+        mini = block.ppo_mini_batch_size
+        if not isinstance(mini, int) or mini < 1 or groups % mini:
+            raise RecipeError(
+                f"{path}.ppo_mini_batch_size {mini} (groups per update) does not divide the {groups} groups of a step: "
+                "change it, or the groups in ragen.train.envs."
+            )
+        if kept > mini and kept % mini:
+            raise RecipeError(
+                f"The filter keeps {kept} of {groups} groups, which {path}.ppo_mini_batch_size {mini} does not divide: "
+                "change ragen.filter.value or the mini-batch."
+            )
+        rows = min(mini, kept) * n
+        if rows % ranks:
+            raise RecipeError(
+                f"One update of {path} has {rows} trajectories (ppo_mini_batch_size x rollout.n), which {ranks} "
+                "data-parallel ranks cannot share: change ppo_mini_batch_size, rollout.n or the number of devices."
+            )
+        micro = block.ppo_micro_batch_size_per_gpu
+        if not block.use_dynamic_bsz and micro is not None and (rows // ranks) % micro:
+            raise RecipeError(
+                f"One update of {path} has {rows // ranks} trajectories a rank, which ppo_micro_batch_size_per_gpu "
+                f"{micro} does not divide: change one of them."
+            )
+
+
+def _data_parallel_ranks(config: DictConfig) -> int:
+    devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    actor = config.actor_rollout_ref.actor
+    if "megatron" in actor:
+        engine = actor.megatron
+        shared = (
+            engine.tensor_model_parallel_size * engine.pipeline_model_parallel_size * engine.context_parallel_size
+        )
+    else:
+        shared = max(
+            actor.get("ulysses_sequence_parallel_size", 1),
+            OmegaConf.select(actor, "fsdp_config.ulysses_sequence_parallel_size", default=1),
+        )
+    if devices % shared:
+        raise RecipeError(
+            f"{devices} devices cannot be divided into model-parallel groups of {shared}: "
+            "change trainer.n_gpus_per_node or the actor's parallel sizes."
+        )
+    return devices // shared
+
+
+# -- model ------------------------------------------------------------------------------------------------------------
+
+
+def check_model(config: DictConfig, ragen: RagenConfig) -> bool:
+    """Refuse a model folder that is not there, and a chat template that cannot be continued token by token.
+
+    Returns:
+        Whether the template was looked at: a tokenizer that would first have to be downloaded is not.
+    """
+    model = config.actor_rollout_ref.model
+    path = str(model.tokenizer_path or model.path)
+    if not _hub_name(path) and not Path(path).expanduser().is_dir():
+        raise RecipeError(f"The model {path} is no folder on this machine: set actor_rollout_ref.model.path.")
+    tokenizer = _local_tokenizer(path, bool(model.trust_remote_code))
+    if tokenizer is None:
+        return False
+    if model.custom_chat_template:
+        tokenizer.chat_template = model.custom_chat_template
+    from ragen_verl.rollout.chat import ChatTokens
+
+    try:
+        ChatTokens(tokenizer, ragen.rollout.protocol())
+    except RecipeError as error:
+        raise RecipeError(f"The model {path} cannot be used: {error}") from error
+    return True
+
+
+def _hub_name(path: str) -> bool:
+    """Whether a model path can only be a name on a hub, or on a remote file system."""
+    if "://" in path:
+        return True
+    return not path.startswith(("/", ".", "~")) and path.count("/") <= 1 and not Path(path).exists()
+
+
+def _local_tokenizer(path: str, trust_remote_code: bool) -> Any | None:
+    """The tokenizer if it is on this machine already, else None."""
+    from transformers import AutoTokenizer
+
+    local = Path(path).expanduser()
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(local) if local.is_dir() else path, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except OSError as error:
+        if local.is_dir():
+            raise RecipeError(f"The folder {local} holds no tokenizer: {str(error).splitlines()[0]}") from error
+        return None

@@ -1,0 +1,212 @@
+"""Every recipe composes, passes our checks and verl's own validation, and states what it depends on.
+
+What is not checked here, for lack of the hardware and of megatron-core: that verl's workers start with the composed
+values. For Megatron verl's validation stops at its dataclasses, which do not import megatron.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import DictConfig, OmegaConf
+from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers.decoders import ByteLevel
+from transformers import PreTrainedTokenizerFast, Qwen2Config
+
+import ragen_verl.recipes
+from ragen_verl.config import register_resolvers
+from ragen_verl.errors import RecipeError
+from ragen_verl.validate import check
+
+ROOT = Path(ragen_verl.recipes.__path__[0])
+PAPER = sorted(f"paper/{file.stem}" for file in (ROOT / "paper").glob("*.yaml"))
+NANO = sorted(f"nano/{file.stem}" for file in (ROOT / "nano").glob("*.yaml"))
+GPU = ("gpu", "gpu_lora", "gpu_megatron")
+QWEN_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def save_tokenizer(folder: Path, template: str) -> None:
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate(alphabet)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevel()
+    tokenizer.add_special_tokens(special)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=template
+    )
+    fast.save_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with config and tokenizer in Qwen2's form, because no test may download the real ones."""
+    folder = tmp_path_factory.mktemp("tiny-qwen2")
+    save_tokenizer(folder, QWEN_TEMPLATE)
+    config = Qwen2Config(
+        vocab_size=259, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1,
+        num_key_value_heads=1, architectures=["Qwen2ForCausalLM"],
+    )  # fmt: skip
+    config.save_pretrained(folder)
+    return str(folder)
+
+
+def composed(recipe: str, *overrides: str) -> DictConfig:
+    register_resolvers()
+    with initialize_config_module("ragen_verl.recipes", version_base=None):
+        return compose(recipe, overrides=list(overrides))
+
+
+def paper(tiny_model: str, *overrides: str, recipe: str = "paper/sokoban_starpo_s") -> DictConfig:
+    return composed(recipe, f"actor_rollout_ref.model.path={tiny_model}", *overrides)
+
+
+def test_there_is_a_recipe_for_every_environment_and_algorithm() -> None:
+    wanted = {f"paper/{e}_{a}" for e in ("bandit", "sokoban", "frozen_lake") for a in ("starpo_ppo", "starpo_grpo", "starpo_s")}  # fmt: skip
+    assert wanted <= set(PAPER)
+
+
+@pytest.mark.parametrize("file", sorted(ROOT.rglob("*.yaml")), ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_folder_of_recipes_is_in_the_package(file: Path) -> None:
+    setup = (ROOT.parent / "setup.py").read_text()
+    package = ".".join(["ragen_verl.recipes", *file.relative_to(ROOT).parent.parts])
+    assert setup.count(f'"{package}"') == 3 - (package != "ragen_verl.recipes"), package
+
+
+@pytest.mark.parametrize("recipe", PAPER + NANO)
+def test_first_comment_is_the_command(recipe: str) -> None:
+    lines = (ROOT / f"{recipe}.yaml").read_text().splitlines()
+    assert lines[:2] == ["# @package _global_", f"# ragen-verl train {recipe}"]
+
+
+@pytest.mark.parametrize("hardware", GPU)
+@pytest.mark.parametrize("recipe", PAPER)
+def test_paper_recipe_passes_our_checks_and_verls(recipe: str, hardware: str, tiny_model: str) -> None:
+    config = paper(tiny_model, f"hardware={hardware}", recipe=recipe)
+    check(config)
+    verl_accepts(config)
+
+
+@pytest.mark.parametrize("recipe", NANO)
+def test_nano_recipe_passes_our_checks_and_verls(recipe: str) -> None:
+    config = composed(recipe)
+    check(config)
+    verl_accepts(config)
+
+
+def verl_accepts(config: DictConfig) -> None:
+    """verl's validation, and its dataclasses of every block that workers receive."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    OmegaConf.resolve(config)
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    actor_rollout_ref = config.actor_rollout_ref
+    blocks = [actor_rollout_ref[name] for name in ("actor", "ref", "rollout", "model")]
+    for block in [*blocks, config.algorithm, config.critic, config.reward]:
+        omega_conf_to_dataclass(block)
+
+
+def test_algorithms_differ_where_the_paper_says_so(tiny_model: str) -> None:
+    def facts(algorithm: str) -> tuple:
+        config = paper(tiny_model, recipe=f"paper/sokoban_{algorithm}")
+        ragen, actor = check(config), config.actor_rollout_ref.actor
+        return (
+            config.algorithm.adv_estimator,
+            config.algorithm.use_kl_in_reward,
+            actor.use_kl_loss,
+            actor.clip_ratio_high,
+            ragen.kept_groups,
+        )
+
+    assert facts("starpo_ppo") == ("gae", True, False, 0.2, 8)
+    assert facts("starpo_grpo") == ("grpo", False, True, 0.2, 8)
+    assert facts("starpo_s") == ("gae", False, False, 0.28, 2)
+
+
+def test_paper_sizes(tiny_model: str) -> None:
+    config = paper(tiny_model)
+    assert (config.data.train_batch_size, config.actor_rollout_ref.rollout.n) == (8, 16)
+    assert config.actor_rollout_ref.actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n == 32
+    assert config.trainer.total_training_steps == 200
+    assert composed("paper/sokoban_starpo_s").actor_rollout_ref.model.path == "Qwen/Qwen2.5-0.5B-Instruct"
+
+
+def test_megatron_and_lora_are_what_they_say(tiny_model: str) -> None:
+    megatron = paper(tiny_model, "hardware=gpu_megatron")
+    assert megatron.actor_rollout_ref.actor.strategy == megatron.critic.strategy == "megatron"
+    lora = paper(tiny_model, "hardware=gpu_lora")
+    assert lora.actor_rollout_ref.model.lora_rank == lora.critic.model.lora_rank == 64
+    assert lora.actor_rollout_ref.actor.optim.lr == 1e-5
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("+data.trian_batch_size=4", "did you mean train_batch_size?"),
+        ("+trainer.total_steps=4", "did you mean total_epochs?"),
+        ("+actor_rollout_ref.actor.clip_high=0.3", "clip_ratio_high"),
+        ("+ragen.rollout.max_turn=4", "did you mean max_turns?"),
+        ("ragen.rollout.max_turns=0", "1 or more"),
+        ("ragen.rollout.max_turns=five", "ragen.rollout.max_turns is 'five'"),
+        ("ragen.train.envs=[{id: Sokobam-v0, groups: 8}]", "Sokoban-v0"),
+        ("ragen.train.envs=[{id: Sokoban-v0, groups: 8, kwargs: {boxs: 1}}]", "boxs"),
+        ("ragen.train.envs=[{id: Sokoban-v0, groups: 8, kwargs: {dim: [2, 2]}}]", "ragen.train.envs[0]"),
+        ("ragen.train.envs=[{id: Sokoban-v0, groups: 4}, {id: Sokoban-v0, groups: 4}]", "give one of them a name"),
+        ("ragen.train.seed=200", "do not overlap"),
+        ("ragen.filter.value=0.1", "less than one group"),
+        ("ragen.filter.strategy=none", "would do nothing"),
+        ("ragen.filter.value=0.4", "does not divide"),
+        ("actor_rollout_ref.rollout.n=1", "n is 1"),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size=3", "does not divide the 8 groups"),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=5", "does not divide"),
+        ("trainer.n_gpus_per_node=3", "cannot share"),
+        ("trainer.total_training_steps=null", "needs a number of steps"),
+        ("trainer.v1.trainer_mode=sync", "ragen_sync"),
+        ("critic.enable=false", "gae needs values"),
+        ("actor_rollout_ref.actor.clip_ratio_low=0.3", "other way round"),
+        ("actor_rollout_ref.actor.clip_ratio_high=-1", "above 0"),
+        ("algorithm.kl_penalty=low-var-kl", "did you mean low_var_kl?"),
+        ("algorithm.filter_groups.enable=true", "ragen.filter"),
+        ("ragen.rollout.response_length=4000", "data.max_response_length"),
+        ("actor_rollout_ref.rollout.max_model_len=100", "max_model_len is 100"),
+        ("actor_rollout_ref.model.path=/no/such/model", "no folder on this machine"),
+        ("data.train_batch_size=4", "leave the first out"),
+    ],
+)
+def test_bad_recipe_is_refused_in_one_sentence(override: str, words: str, tiny_model: str) -> None:
+    with pytest.raises(RecipeError) as refusal:
+        check(paper(tiny_model, override))
+    message = str(refusal.value)
+    assert words in message
+    assert "\n" not in message
+
+
+def test_grpo_with_a_critic_or_single_members_is_refused(tiny_model: str) -> None:
+    for override in ("critic.enable=true", "actor_rollout_ref.rollout.n=1"):
+        with pytest.raises(RecipeError):
+            check(paper(tiny_model, override, recipe="paper/sokoban_starpo_grpo"))
+
+
+def test_chat_template_that_rewrites_earlier_turns_is_refused(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path, "{{ messages[-1].content }}<|im_end|>")
+    with pytest.raises(RecipeError, match="cannot be used"):
+        check(paper(str(tmp_path)))
+
+
+def test_keys_that_verl_reads_without_a_default_pass(tiny_model: str) -> None:
+    check(
+        paper(
+            tiny_model,
+            "+actor_rollout_ref.rollout.enable_sleep_mode=false",
+            "+actor_rollout_ref.rollout.engine_kwargs.vllm.swap_space=1",
+            "+ray_kwargs.ray_init.num_gpus=1",
+            "+actor_rollout_ref.model.override_config.attn_implementation_x=sdpa",
+        )
+    )

@@ -1,0 +1,24 @@
+"""`ragen-verl nano-model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from ragen_verl.cli.app import app
+
+
+@app.command("nano-model")
+def nano_model(
+    out: Path = typer.Option(None, help="Folder to write the model to [default: the cache that the recipes use]."),
+    seed: int = typer.Option(0, help="Seed: the same seed gives the same model."),
+    force: bool = typer.Option(False, "--force", help="Build it even where it is already there."),
+) -> None:
+    """Build the nano model: about a million parameters that can play, but not well, for trainings without a GPU.
+
+    Trained from scratch on scripted play in the environments; nothing is downloaded. Prints the model's folder.
+    """
+    from ragen_verl.cpu.nano.build import build
+
+    typer.echo(build(out=out, seed=seed, force=force))

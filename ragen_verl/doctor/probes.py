@@ -1,0 +1,95 @@
+"""The questions `doctor` asks in processes of their own: `python -m ragen_verl.doctor.probes NAME`.
+
+Each prints one line, `MARK` followed by JSON. They run apart because each loads gigabytes, may hang or crash, and
+because the plugin has to be seen loading in a process that has not imported it yet.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import sys
+import traceback
+
+MARK = "ragen-doctor:"
+PLUGIN = "ragen_verl.plugin"
+
+
+def check_plugin() -> dict:
+    """Import verl and tell what became of the plugin.
+
+    verl logs the exception of an entry point at DEBUG and goes on (verl/__init__.py:71-76); importing the plugin once
+    more raises it again, in sight. `by_itself` tells whether `import verl` alone had loaded it.
+    """
+    try:
+        importlib.import_module("verl")
+        by_itself = PLUGIN in sys.modules
+        status = dict(importlib.import_module(PLUGIN).STATUS)
+    except Exception:
+        return {"loaded": False, "by_itself": False, "error": traceback.format_exc(), "registered": []}
+    return {**status, "by_itself": by_itself}
+
+
+def driver() -> dict:
+    """The process that starts a training."""
+    return check_plugin()
+
+
+def ray_worker() -> dict:
+    """A worker of a Ray cluster of its own; `RAY_ADDRESS` is not used, running clusters are left alone."""
+    import logging
+
+    import ray
+
+    # 80 MB is the least Ray accepts; one line of JSON needs no more
+    options = {"object_store_memory": 80 * 1024**2, "logging_level": logging.ERROR, "log_to_driver": False}
+    ray.init(address="local", num_cpus=1, include_dashboard=False, **options)
+    try:
+        return ray.get(ray.remote(check_plugin).remote())
+    finally:
+        ray.shutdown()
+
+
+def vllm_engine() -> dict:
+    """What vLLM does at the start of an engine process: load the group `vllm.general_plugins`, call what it finds."""
+    try:
+        plugins = importlib.import_module("vllm.plugins")
+        found = plugins.load_plugins_by_group(plugins.DEFAULT_PLUGINS_GROUP)
+        if "ragen_verl" not in found:  # vLLM logs the exception and goes on: raise it in sight
+            points = importlib.metadata.entry_points(group=plugins.DEFAULT_PLUGINS_GROUP)
+            for point in points.select(name="ragen_verl"):
+                point.load()
+            return {"loaded": False, "by_itself": False, "error": None, "registered": []}
+        found["ragen_verl"]()
+    except Exception:
+        return {"loaded": False, "by_itself": False, "error": traceback.format_exc(), "registered": []}
+    return {"loaded": True, "by_itself": True, "error": None, "registered": ["register_vllm"]}
+
+
+def torch_build() -> dict:
+    """torch's build and GPUs, and which of its companions are installed and fail to import beside it."""
+    import torch
+
+    gpus = []
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(index)
+            gpus.append({"name": properties.name, "memory_gb": round(properties.total_memory / 1024**3, 1)})
+    broken = {}
+    for name in ("torchvision", "torchaudio", "torchcodec"):
+        if importlib.util.find_spec(name) is not None:
+            try:
+                importlib.import_module(name)
+            except Exception as error:
+                broken[name] = f"{type(error).__name__}: {error}".splitlines()[0]
+    return {"cuda": torch.version.cuda, "hip": torch.version.hip, "gpus": gpus, "broken": broken}
+
+
+PROBES = {"driver": driver, "ray_worker": ray_worker, "vllm_engine": vllm_engine, "torch_build": torch_build}
+
+if __name__ == "__main__":
+    answer = json.dumps(PROBES[sys.argv[1]]())
+    sys.stdout.flush()
+    os.write(1, f"\n{MARK}{answer}\n".encode())

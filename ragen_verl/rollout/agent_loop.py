@@ -96,7 +96,10 @@ class Engine:
         params = {**self.sampling_params, "max_tokens": max_tokens}
         if self.seeds is not None:
             params["seed"] = int(self.seeds.integers(2**31))
-        output = await self.client.generate(request_id=self.request_id, prompt_ids=ids, sampling_params=params)
+        try:
+            output = await self.client.generate(request_id=self.request_id, prompt_ids=ids, sampling_params=params)
+        except Exception as error:  # Ray's text is the whole remote traceback; its last line is the cause
+            raise RuntimeError(str(error).strip().splitlines()[-1]) from error
         first, last = output.extra_fields["min_global_steps"], output.extra_fields["max_global_steps"]
         self.steps = {"min_global_steps": self.steps.get("min_global_steps", first), "max_global_steps": last}
         return Generation(list(output.token_ids), output.log_probs)

@@ -126,9 +126,9 @@ def test_a_template_that_opens_the_thoughts_gets_no_second_tag():
 @pytest.mark.parametrize(
     ("template", "why"),
     [
-        (FORGETS, "rewrites|drops"),
-        (MARKS_LAST, "rewrites"),
-        (COUNTS, "rewrites"),
+        (FORGETS, "differently|drops"),
+        (MARKS_LAST, "differently"),
+        (COUNTS, "differently"),
         (NO_END, "special token"),
         (QWEN.replace("<|im_end|>", "[bye]<|im_end|>"), "between a reply and its end"),
         ("{{ raise_exception('no chat') }}", "no chat"),

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_chat import STRIPS_THOUGHTS, Engine, Walk, end_of_turn, say, spell, tokenizer, wait_for
 
+from ragen_verl.env import make
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
@@ -231,6 +232,17 @@ def test_the_first_end_stops_the_episode(workers, env, stop):
     assert played.stop_reason is stop and played.success == (stop is StopReason.SOLVED)
     assert env.closed == 1
     assert env.log[0] == (3, {"member": 1})
+
+
+@pytest.mark.parametrize("env_id", ["Bandit-v0", "SimpleSokoban-v0", "SokobanNewVocab-v0", "CoordFrozenLake-v0"])
+def test_the_oracle_solves_the_papers_environments(workers, env_id):
+    reference = make(env_id)
+    reference.reset(seed=3, options={"member": 1})
+    plan = reference.oracle()
+    said = [answer(*plan[start : start + 5]) for start in range(0, len(plan), 5)]
+    played = run(workers, make(env_id), *said)
+    assert played.success and [name for turn in played.turns for name in turn.executed] == plan
+    assert played.metrics()["valid_turn_ratio"] == 1.0 and played.metrics()["num_actions"] == len(plan)
 
 
 def test_solving_with_the_last_action_counts(workers):

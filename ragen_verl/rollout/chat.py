@@ -145,7 +145,7 @@ class ChatTokens:
         except Exception as error:
             raise RecipeError(f"The chat template cannot be continued ({error}); {_ADVICE}") from error
         if len(found) != 1:
-            raise RecipeError(f"The chat template rewrites earlier messages as the conversation grows; {_ADVICE}")
+            raise RecipeError(f"The chat template shows messages differently as the conversation grows; {_ADVICE}")
         return found.pop()
 
     @staticmethod

@@ -71,7 +71,9 @@ def make(id: str, **kwargs: Any) -> Env:
     _check_kwargs(resolved, builder, kwargs)
     env = builder(**kwargs)
     if not isinstance(env, Env):
-        raise RecipeError(f"{resolved} builds a {type(env).__name__}, which is no ragen_verl.Env: derive it from Env.")
+        raise RecipeError(
+            f"{resolved} builds a {type(env).__name__}: it must return an object derived from ragen_verl.Env."
+        )
     return env
 
 
@@ -151,8 +153,11 @@ def _builder(id: str) -> Callable[..., Env]:
             raise RecipeError(
                 f"{id} of {entry.package} cannot be imported from {entry.target!r} ({error}): repair that package."
             ) from error
-    if not callable(target):
-        raise RecipeError(f"{id} of {entry.package} names {entry.target!r}, which must be an Env class or a callable.")
+    if not callable(target) or (isinstance(target, type) and not issubclass(target, Env)):
+        raise RecipeError(
+            f"{id} of {entry.package} names {entry.target!r}: make that a class derived from ragen_verl.Env, or a "
+            "callable that returns one."
+        )
     return partial(target, **entry.kwargs) if entry.kwargs else target
 
 

@@ -27,7 +27,7 @@ test-slow: $(DEV) $(PROJECT) ## the tests that take minutes each
 	@$(BIN)/python -m pytest tests -m slow
 
 bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and saved as JSON
-	@for script in benchmarks/bench_*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 lint: $(DEV) $(PROJECT) ## ruff's checks and formatting, without changing anything
 	@$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import typer
 from rich.table import Table
 
 from ragen_verl.cli.app import app, console
+from ragen_verl.errors import RecipeError
 
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
 #: beside the folders are pieces too.
@@ -27,6 +29,17 @@ def find(parts: bool = False) -> Iterator[tuple[str, str]]:
         name = path.relative_to(root).with_suffix("").as_posix()
         if parts is (path.parent.name in PARTS or "/" not in name):
             yield name, summary(path.read_text("utf-8"))
+
+
+def check(recipe: str) -> None:
+    """Raise RecipeError, naming the nearest, unless `recipe` is one of the package's recipes."""
+    names = [name for name, _ in find()]
+    if recipe in names:
+        return
+    if recipe in [name for name, _ in find(parts=True)]:
+        raise RecipeError(f"{recipe!r} is a part of recipes: train one of {', '.join(names)}.")
+    nearest = max(names, key=lambda name: SequenceMatcher(None, recipe.casefold(), name).ratio())
+    raise RecipeError(f"There is no recipe {recipe!r}; did you mean {nearest!r}? `ragen-verl recipes` lists them.")
 
 
 def summary(text: str) -> str:

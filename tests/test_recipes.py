@@ -6,16 +6,20 @@ values. For Megatron verl's validation stops at its dataclasses, which do not im
 
 from __future__ import annotations
 
+import copy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import ragen_verl.recipes
+import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast, Qwen2Config
 
-import ragen_verl.recipes
 from ragen_verl.config import register_resolvers
 from ragen_verl.errors import RecipeError
 from ragen_verl.validate import check
@@ -67,9 +71,26 @@ def paper(tiny_model: str, *overrides: str, recipe: str = "paper/sokoban_starpo_
     return composed(recipe, f"actor_rollout_ref.model.path={tiny_model}", *overrides)
 
 
+@pytest.fixture(scope="session")
+def good(tiny_model: str) -> DictConfig:
+    config = paper(tiny_model)
+    check(config)
+    return config
+
+
+def changed(config: DictConfig, *overrides: str) -> DictConfig:
+    """A copy with overrides as on the command line, without composing everything again."""
+    config = copy.deepcopy(config)
+    OmegaConf.set_struct(config, False)
+    for override in overrides:
+        key, _, value = override.lstrip("+").partition("=")
+        OmegaConf.update(config, key, yaml.safe_load(value), force_add=True)
+    return config
+
+
 def test_there_is_a_recipe_for_every_environment_and_algorithm() -> None:
-    wanted = {f"paper/{e}_{a}" for e in ("bandit", "sokoban", "frozen_lake") for a in ("starpo_ppo", "starpo_grpo", "starpo_s")}  # fmt: skip
-    assert wanted <= set(PAPER)
+    algorithms = ("starpo_ppo", "starpo_grpo", "starpo_s")
+    assert {f"paper/{env}_{a}" for env in ("bandit", "sokoban", "frozen_lake") for a in algorithms} <= set(PAPER)
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.rglob("*.yaml")), ids=lambda file: str(file.relative_to(ROOT)))
@@ -85,8 +106,11 @@ def test_first_comment_is_the_command(recipe: str) -> None:
     assert lines[:2] == ["# @package _global_", f"# ragen-verl train {recipe}"]
 
 
-@pytest.mark.parametrize("hardware", GPU)
-@pytest.mark.parametrize("recipe", PAPER)
+# every recipe on its own hardware; other hardware once per algorithm, since environments do not touch it
+@pytest.mark.parametrize(
+    ("recipe", "hardware"),
+    [(recipe, hardware) for recipe in PAPER for hardware in GPU if hardware == "gpu" or "sokoban" in recipe],
+)
 def test_paper_recipe_passes_our_checks_and_verls(recipe: str, hardware: str, tiny_model: str) -> None:
     config = paper(tiny_model, f"hardware={hardware}", recipe=recipe)
     check(config)
@@ -94,8 +118,8 @@ def test_paper_recipe_passes_our_checks_and_verls(recipe: str, hardware: str, ti
 
 
 @pytest.mark.parametrize("recipe", NANO)
-def test_nano_recipe_passes_our_checks_and_verls(recipe: str) -> None:
-    config = composed(recipe)
+def test_nano_recipe_passes_our_checks_and_verls(recipe: str, tiny_model: str) -> None:
+    config = paper(tiny_model, recipe=recipe)
     check(config)
     verl_accepts(config)
 
@@ -106,10 +130,15 @@ def verl_accepts(config: DictConfig) -> None:
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     OmegaConf.resolve(config)
-    validate_config(config, need_reference_policy(config), need_critic(config))
+    with_reference, with_critic = need_reference_policy(config), need_critic(config)
+    validate_config(config, with_reference, with_critic)
     actor_rollout_ref = config.actor_rollout_ref
-    blocks = [actor_rollout_ref[name] for name in ("actor", "ref", "rollout", "model")]
-    for block in [*blocks, config.algorithm, config.critic, config.reward]:
+    ref = OmegaConf.create(OmegaConf.to_container(actor_rollout_ref.ref))
+    for name in ("micro_batch_size", "micro_batch_size_per_gpu", "max_token_len_per_gpu"):
+        ref[f"ppo_{name}"] = ref.pop(f"log_prob_{name}")  # as verl's worker does (workers/engine_workers.py:545-552)
+    ref.use_dynamic_bsz = ref.pop("log_prob_use_dynamic_bsz")
+    blocks = [actor_rollout_ref[name] for name in ("actor", "rollout", "model")] + [config.algorithm]
+    for block in blocks + [ref] * with_reference + [config.critic] * with_critic:
         omega_conf_to_dataclass(block)
 
 
@@ -180,9 +209,9 @@ def test_megatron_and_lora_are_what_they_say(tiny_model: str) -> None:
         ("data.train_batch_size=4", "leave the first out"),
     ],
 )
-def test_bad_recipe_is_refused_in_one_sentence(override: str, words: str, tiny_model: str) -> None:
+def test_bad_recipe_is_refused_in_one_sentence(override: str, words: str, good: DictConfig) -> None:
     with pytest.raises(RecipeError) as refusal:
-        check(paper(tiny_model, override))
+        check(changed(good, override))
     message = str(refusal.value)
     assert words in message
     assert "\n" not in message
@@ -194,16 +223,28 @@ def test_grpo_with_a_critic_or_single_members_is_refused(tiny_model: str) -> Non
             check(paper(tiny_model, override, recipe="paper/sokoban_starpo_grpo"))
 
 
-def test_chat_template_that_rewrites_earlier_turns_is_refused(tmp_path: Path) -> None:
+def test_chat_template_that_rewrites_earlier_turns_is_refused(tmp_path: Path, good: DictConfig) -> None:
     save_tokenizer(tmp_path, "{{ messages[-1].content }}<|im_end|>")
     with pytest.raises(RecipeError, match="cannot be used"):
-        check(paper(str(tmp_path)))
+        check(changed(good, f"actor_rollout_ref.model.path={tmp_path}"))
 
 
-def test_keys_that_verl_reads_without_a_default_pass(tiny_model: str) -> None:
+def test_verls_own_main_refuses_before_ray_starts(tiny_model: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", "pkg://ragen_verl.recipes"]
+    overrides = [f"actor_rollout_ref.model.path={tiny_model}", "ragen.filter.value=0.1"]
+    done = subprocess.run(
+        [*command, "--config-name", "paper/sokoban_starpo_s", *overrides], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("Recipe refused: ragen.filter.value 0.1 of 8 groups")
+    assert "Started a local Ray instance" not in done.stdout + done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_keys_that_verl_reads_without_a_default_pass(good: DictConfig) -> None:
     check(
-        paper(
-            tiny_model,
+        changed(
+            good,
             "+actor_rollout_ref.rollout.enable_sleep_mode=false",
             "+actor_rollout_ref.rollout.engine_kwargs.vllm.swap_space=1",
             "+ray_kwargs.ray_init.num_gpus=1",

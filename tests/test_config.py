@@ -3,7 +3,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -121,6 +121,7 @@ def test_overlapping_seeds_are_refused_with_the_numbers() -> None:
     config.check_seeds(15)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 400), st.integers(0, 400), st.integers(1, 20))
 def test_seeds_overlap_exactly_where_the_sets_do(train_seed: int, val_seed: int, steps: int) -> None:
     data = block("train.seed", train_seed)

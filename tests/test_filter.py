@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_verl.filter import STRATEGIES, group_scores, keep_count, select, top_k
@@ -44,6 +44,7 @@ def columns(batch: list[tuple[float, int, bool]]) -> tuple[list, list, list]:
     return [row[0] for row in batch], [row[1] for row in batch], [row[2] for row in batch]
 
 
+@settings(deadline=None)
 @given(BATCH, FRACTION)
 def test_top_k_agrees_with_the_slow_way(batch: list, fraction: float) -> None:
     # equal spreads can differ in the last bit between two ways of adding up: compare where no near-tie decides
@@ -54,6 +55,7 @@ def test_top_k_agrees_with_the_slow_way(batch: list, fraction: float) -> None:
     assert chosen.rows.tolist() == reference(batch, fraction)
 
 
+@settings(deadline=None)
 @given(BATCH, FRACTION, st.sampled_from(["none", *STRATEGIES]))
 def test_selection_is_a_partition_of_the_batch_without_excluded_rows(batch: list, fraction: float, name: str) -> None:
     returns, groups, excluded = columns(batch)
@@ -66,6 +68,7 @@ def test_selection_is_a_partition_of_the_batch_without_excluded_rows(batch: list
         assert (row in chosen.rows) == (group in chosen.groups and not excluded[row])
 
 
+@settings(deadline=None)
 @given(BATCH, FRACTION, st.randoms(use_true_random=False))
 def test_order_of_rows_does_not_matter_but_for_ties(batch: list, fraction: float, rng: random.Random) -> None:
     scores = select(*columns(batch)).scores
@@ -74,6 +77,7 @@ def test_order_of_rows_does_not_matter_but_for_ties(batch: list, fraction: float
     assert select(*columns(shuffled)).scores == pytest.approx(scores)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=12), FRACTION)
 def test_top_k_keeps_the_highest(scores: list[float], fraction: float) -> None:
     kept = top_k(np.array(scores), fraction)

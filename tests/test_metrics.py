@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_verl.metrics import summarize
@@ -74,6 +74,7 @@ def test_values_that_are_not_finite_are_left_out() -> None:
     assert metrics["train/Sokoban/odd"] == 2.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from([str(reason) for reason in StopReason]), min_size=1, max_size=30))
 def test_stop_shares_add_up_to_one(reasons: list[str]) -> None:
     metrics = summarize([record(reason=reason) for reason in reasons], "train")

@@ -167,6 +167,56 @@ def test_paper_sizes(tiny_model: str) -> None:
     assert composed("paper/sokoban_starpo_s").actor_rollout_ref.model.path == "Qwen/Qwen2.5-0.5B-Instruct"
 
 
+# what a paper recipe's result depends on: said in our files, whatever verl's defaults are
+STATED = """
+    ragen.train.seed ragen.val.seed ragen.rollout.max_turns ragen.rollout.max_actions_per_turn ragen.rollout.max_actions
+    ragen.rollout.think ragen.rollout.action_sep ragen.rollout.format_penalty ragen.rollout.max_tokens
+    ragen.rollout.system_prompt ragen.rollout.explain_invalid ragen.rollout.response_length
+    ragen.rollout.seeded_sampling ragen.filter.strategy ragen.filter.value
+    data.max_prompt_length data.max_response_length data.shuffle data.train_batch_size
+    actor_rollout_ref.model.path actor_rollout_ref.actor.ppo_mini_batch_size actor_rollout_ref.actor.ppo_epochs
+    actor_rollout_ref.actor.shuffle actor_rollout_ref.actor.use_kl_loss actor_rollout_ref.actor.clip_ratio
+    actor_rollout_ref.actor.clip_ratio_low actor_rollout_ref.actor.clip_ratio_high actor_rollout_ref.actor.clip_ratio_c
+    actor_rollout_ref.actor.loss_agg_mode actor_rollout_ref.actor.entropy_coeff
+    actor_rollout_ref.actor.policy_loss.loss_mode actor_rollout_ref.actor.optim.lr actor_rollout_ref.actor.optim.betas
+    actor_rollout_ref.actor.optim.weight_decay actor_rollout_ref.actor.optim.clip_grad
+    actor_rollout_ref.actor.optim.lr_warmup_steps actor_rollout_ref.actor.optim.optimizer
+    actor_rollout_ref.rollout.n actor_rollout_ref.rollout.temperature actor_rollout_ref.rollout.top_p
+    actor_rollout_ref.rollout.top_k actor_rollout_ref.rollout.dtype actor_rollout_ref.rollout.max_model_len
+    actor_rollout_ref.rollout.val_kwargs.n actor_rollout_ref.rollout.val_kwargs.do_sample
+    actor_rollout_ref.rollout.val_kwargs.temperature actor_rollout_ref.rollout.val_kwargs.top_p
+    algorithm.adv_estimator algorithm.use_kl_in_reward algorithm.rollout_correction.bypass_mode critic.enable
+    trainer.total_training_steps trainer.test_freq trainer.val_before_train trainer.critic_warmup
+"""
+STATED_WITH = {
+    "starpo_ppo": "algorithm.gamma algorithm.lam algorithm.kl_penalty algorithm.kl_ctrl.type algorithm.kl_ctrl.kl_coef",
+    "starpo_grpo": "algorithm.norm_adv_by_std_in_grpo actor_rollout_ref.actor.kl_loss_coef "
+    "actor_rollout_ref.actor.kl_loss_type",
+    "starpo_s": "algorithm.gamma algorithm.lam critic.cliprange_value critic.optim.lr critic.ppo_mini_batch_size "
+    "critic.ppo_epochs critic.loss_agg_mode",
+}
+
+
+@pytest.mark.parametrize("hardware", GPU)
+@pytest.mark.parametrize("algorithm", STATED_WITH)
+def test_recipes_state_every_value_they_depend_on(algorithm: str, hardware: str, tmp_path: Path) -> None:
+    # composed over a verl without defaults, what is left is what our own files say
+    (tmp_path / "ppo_trainer.yaml").write_text("defaults: [{model_engine: dp}]\n")
+    (tmp_path / "model_engine").mkdir()
+    for engine in ("dp", "megatron"):
+        (tmp_path / "model_engine" / f"{engine}.yaml").write_text("{}\n")
+    with initialize_config_module("ragen_verl.recipes", version_base=None):
+        overrides = [f"hydra.searchpath=[file://{tmp_path}]", f"hardware={hardware}"]
+        ours = compose(f"paper/sokoban_{algorithm}", overrides=overrides)
+    missing = object()
+    for key in f"{STATED} {STATED_WITH[algorithm]}".split():
+        *parents, last = key.split(".")
+        node = OmegaConf.to_container(ours, resolve=False)
+        for parent in parents:
+            node = node.get(parent, {})
+        assert node.get(last, missing) is not missing, key
+
+
 def test_megatron_and_lora_are_what_they_say(tiny_model: str) -> None:
     megatron = paper(tiny_model, "hardware=gpu_megatron")
     assert megatron.actor_rollout_ref.actor.strategy == megatron.critic.strategy == "megatron"

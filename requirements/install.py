@@ -96,7 +96,7 @@ def install_torch(wanted: str, others: list[str]) -> None:
     version = wanted.partition("+")[0]
     if have("torch", wanted) or have("torch", version) or pip("--no-deps", f"torch=={wanted}"):
         return
-    print(f"No configured index has torch {wanted}: installing the default build, gigabytes larger, same results.")
+    print(f"No configured index has torch {wanted}: installing the default build, which is 3 GB larger.")
     limits = Path(sys.prefix) / "constraints.txt"
     limits.write_text("\n".join(others))
     if not pip("-c", str(limits), f"torch=={version}"):

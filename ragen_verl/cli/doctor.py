@@ -22,7 +22,7 @@ def doctor(
 ) -> None:
     """Check the installation: versions, machine, where the plugin loads; for each problem the command that fixes it.
 
-    Takes about half a minute, with --quick a few seconds. Exit code 1 where there is a problem.
+    Takes about half a minute, with --quick about ten seconds. Exit code 1 where there is a problem.
     """
     if as_json:
         facts = gather(quick)

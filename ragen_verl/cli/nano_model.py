@@ -11,7 +11,7 @@ from ragen_verl.cli.app import app
 
 @app.command("nano-model")
 def nano_model(
-    out: Path = typer.Option(None, help="Folder to write the model to [default: the cache that the recipes use]."),
+    out: Path = typer.Option(None, help="Folder to write the model to; a folder in your cache where none is given."),
     seed: int = typer.Option(0, help="Seed: the same seed gives the same model."),
     force: bool = typer.Option(False, "--force", help="Build it even where it is already there."),
 ) -> None:

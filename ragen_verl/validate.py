@@ -43,6 +43,17 @@ PLUGIN_KEYS = {
     "actor_rollout_ref.rollout.agent.default_agent_loop": "ragen",
 }
 
+# what the checks below compute with
+WHOLE_NUMBERS = (
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.prompt_length",
+    "actor_rollout_ref.rollout.response_length",
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "critic.ppo_mini_batch_size",
+    "trainer.nnodes",
+    "trainer.n_gpus_per_node",
+)
+
 
 class RecipeCheck(Callback):
     """Hydra callback: checks the composed recipe and ends the process with code 2 and one sentence if it is refused.
@@ -86,6 +97,10 @@ def check(config: DictConfig) -> RagenConfig:
     ragen = RagenConfig.from_omegaconf(config)
     check_keys(config)
     try:
+        for key in WHOLE_NUMBERS:
+            value = OmegaConf.select(config, key)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise RecipeError(f"{key} is {value!r} but has to be a whole number of 1 or more.")
         _check_plugin(config)
         for split, envs in (("train", ragen.train.envs), ("val", ragen.val.envs)):
             _check_envs(split, envs)
@@ -138,9 +153,24 @@ def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
             block = f"the block {path}" if path else "the recipe"
             raise RecipeError(f"{where} is not a key that verl or ragen_verl knows in {block}: {nearest(key, known)}")
         theirs = defaults.get(key)
+        _compare_kinds(where, value, theirs)
         # an empty block in verl's defaults takes any keys: engine arguments, model overrides, sampler arguments
         if isinstance(value, dict) and isinstance(theirs, dict) and theirs and not _free(where):
             _compare_keys(value, theirs, where)
+
+
+def _compare_kinds(path: str, mine: Any, theirs: Any) -> None:
+    """Refuse text where verl's default is a number, and anything but a switch where it is one; null is verl's to judge.
+
+    verl's YAML mixes whole and other numbers (`top_p: 1`), so numbers are one kind.
+    """
+    if mine is None or (isinstance(mine, str) and "${" in mine):
+        return
+    if isinstance(theirs, bool):
+        if not isinstance(mine, bool):
+            raise RecipeError(f"{path} is {mine!r} but has to be true or false.")
+    elif isinstance(theirs, int | float) and (isinstance(mine, bool) or not isinstance(mine, int | float)):
+        raise RecipeError(f"{path} is {mine!r} but has to be a number, like verl's default {theirs}.")
 
 
 def _free(path: str) -> bool:

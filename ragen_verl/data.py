@@ -48,7 +48,9 @@ class EnvDataset(Dataset):
         path = data_files if isinstance(data_files, str) else data_files[0]
         self.split = str(path).removeprefix("env://")
         if self.split not in ("train", "val"):
-            raise RecipeError(f"data files are {path!r}: set data.train_files=env://train and data.val_files=env://val.")
+            raise RecipeError(
+                f"data files are {path!r}: set data.train_files=env://train and data.val_files=env://val."
+            )
         if config.get("ragen") is None:
             raise RecipeError("data.ragen is missing: set data.ragen=${ragen}, as recipes/ragen.yaml does.")
         ragen = RagenConfig.from_omegaconf(config.ragen)

@@ -32,7 +32,7 @@ def train(recipe: str, overrides: list[str], console: Console | None = None) -> 
     """Trains a recipe and shows its progress and result.
 
     Args:
-        recipe: name of a YAML in `ragen_verl.recipes`, such as `nano/frozen_lake`.
+        recipe: name of a YAML in `ragen_verl.recipes`, such as `nano/frozen_lake`, or the path of one's own.
         overrides: Hydra overrides; `ragen.run.dir=` of an earlier run goes on with that run.
         console: where to print.
 
@@ -62,8 +62,17 @@ def train(recipe: str, overrides: list[str], console: Console | None = None) -> 
 
 
 def _command(recipe: str, overrides: list[str]) -> list[str]:
-    main = [sys.executable, "-m", "verl.trainer.main_ppo"]
-    return [*main, "--config-path", "pkg://ragen_verl.recipes", "--config-name", recipe, *overrides]
+    """verl's main on a recipe of the package, or on a YAML file of the user's, which may build on the package's."""
+    main = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", "pkg://ragen_verl.recipes"]
+    if is_file(recipe):
+        path = Path(recipe).resolve()
+        return [*main, "--config-dir", str(path.parent), "--config-name", path.stem, *overrides]
+    return [*main, "--config-name", recipe, *overrides]
+
+
+def is_file(recipe: str) -> bool:
+    """Whether a recipe is a path and not a name."""
+    return recipe.endswith((".yaml", ".yml"))
 
 
 def _folder(recipe: str, overrides: list[str]) -> tuple[RunFolder, list[str]]:
@@ -71,7 +80,8 @@ def _folder(recipe: str, overrides: list[str]) -> tuple[RunFolder, list[str]]:
     given = [one for one in overrides if one.startswith(RUN_DIR)]
     if given:
         return RunFolder(given[-1].removeprefix(RUN_DIR)), overrides
-    folder = RunFolder(Path("runs") / f"{recipe.replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}")
+    name = Path(recipe).stem if is_file(recipe) else recipe.replace("/", "-")
+    folder = RunFolder(Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}")
     return folder, [*overrides, f"{RUN_DIR}{folder.path}"]
 
 

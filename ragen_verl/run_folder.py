@@ -1,12 +1,12 @@
 """A run's folder: everything a run leaves behind, also when it fails.
 
-    config.yaml         the resolved configuration
-    versions.json       packages, Python, machine
-    metrics.jsonl       one object per logged step, `step` and verl's and RAGEN's metric names
-    trajectories/       {train,val}/{step:06d}.jsonl, one trajectory a line (`Trajectory.record`)
-    checkpoints/        verl's own
-    summary.json        held-out results before and after, steps, seconds, seed, recipe
-    error.txt           the cause, if the run failed
+config.yaml         the resolved configuration
+versions.json       packages, Python, machine
+metrics.jsonl       one object per logged step, `step` and verl's and RAGEN's metric names
+trajectories/       {train,val}/{step:06d}.jsonl, one trajectory a line (`Trajectory.record`)
+checkpoints/        verl's own
+summary.json        held-out results before and after, steps, seconds, seed, recipe
+error.txt           the cause, if the run failed
 """
 
 from __future__ import annotations

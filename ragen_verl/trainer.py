@@ -81,7 +81,8 @@ class RagenTrainer(PPOTrainerSync):
         records = [{**record, "kept": row in kept} for row, record in enumerate(records)]
         self.folder.write_trajectories("train", self.global_steps, records)
         if not kept:
-            raise RuntimeError(f"every trajectory of step {self.global_steps} failed, the first with: {records[0]['error']}")
+            error = records[0]["error"]
+            raise RuntimeError(f"every trajectory of step {self.global_steps} failed, the first with: {error}")
         metrics.update(selection.metrics)
         metrics.update(summarize(records, "train", groups=uids))
         self._rows = len(kept)
@@ -89,7 +90,7 @@ class RagenTrainer(PPOTrainerSync):
         return super()._balance_batch(batch, metrics=metrics, **kwargs)
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """The rows that were kept, and no padding beyond what micro-batches need, where verl fills up to mini-batches."""
+        """What updates and micro-batches need of the kept rows; verl fills up to whole mini-batches instead."""
         multiple = math.lcm(*(self._updates(block) for block in self._trained()))
         return multiple * math.lcm(*(dp_size * _micro_batch(block) for block in self._trained()))
 

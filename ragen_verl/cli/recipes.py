@@ -32,7 +32,11 @@ def find(parts: bool = False) -> Iterator[tuple[str, str]]:
 
 
 def check(recipe: str) -> None:
-    """Raise RecipeError, naming the nearest, unless `recipe` is one of the package's recipes."""
+    """Raise RecipeError, naming the nearest, unless `recipe` is one of the package's recipes or a file."""
+    if recipe.endswith((".yaml", ".yml")):
+        if not Path(recipe).is_file():
+            raise RecipeError(f"There is no file {recipe}; `ragen-verl recipes` lists the package's recipes.")
+        return
     names = [name for name, _ in find()]
     if recipe in names:
         return

@@ -18,7 +18,7 @@ ragen-verl train paper/sokoban_starpo_s actor_rollout_ref.actor.optim.lr=5e-7"""
 
 @app.command(epilog=EPILOG)
 def train(
-    recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists."),
+    recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists, or a YAML file of your own."),
     overrides: list[str] = typer.Argument(
         None, metavar="[KEY=VALUE]...", help="Hydra overrides: key=value, +new.key=value, ~key."
     ),

@@ -19,7 +19,10 @@ _applied: list[str] = []
 
 
 def apply_verl_patches() -> list[str]:
-    """Registers the CPU platform and the patches of verl's modules; returns what was set up, nothing with an accelerator."""
+    """Registers the CPU platform and the patches of verl's modules; returns what was set up.
+
+    With an accelerator that is nothing.
+    """
     if _applied or accelerator_present():
         return _applied
     from verl.plugin.platform.platform_manager import PlatformRegistry
@@ -62,6 +65,8 @@ def _set_environment() -> None:
         "VERL_ENGINE_DEVICE": "cuda",
         # Ray gives an actor one OpenMP thread unless the variable is there when it starts
         "OMP_NUM_THREADS": cores,
+        # Ray starts a worker for each logical core in advance; here they are more than the machine's, and unused
+        "RAY_prestart_worker_first_driver": "0",
         # GiB; vLLM's default takes half of the machine's memory
         "VLLM_CPU_KVCACHE_SPACE": "1",
         # several processes share the cores: pinning each to the same ones makes them wait for each other
@@ -88,7 +93,7 @@ def _patch_vllm_version() -> None:
 
 
 def _one_gloo_backend(module: ModuleType) -> None:
-    """"cpu:gloo,cpu:gloo" names a device twice, which torch refuses (verl/utils/distributed.py:89)."""
+    """The backend "cpu:gloo,cpu:gloo" names a device twice, which torch refuses (verl/utils/distributed.py:89)."""
     initialize = module.initialize_global_process_group_ray
 
     @wraps(initialize)
@@ -111,7 +116,7 @@ def _critic_without_flash_attention(module: ModuleType) -> None:
         return
 
     @wraps(load)
-    def with_configured_attention(local_path, torch_dtype, model_config, trust_remote_code):  # noqa: ANN001, ANN202
+    def with_configured_attention(local_path, torch_dtype, model_config, trust_remote_code):
         from transformers import AutoModelForTokenClassification
 
         return AutoModelForTokenClassification.from_pretrained(

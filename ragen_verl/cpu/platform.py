@@ -29,7 +29,7 @@ def peak_memory(*_: Any) -> int:
 
 
 def complete_torch_cpu() -> None:
-    """Adds to `torch.cpu` the calls verl makes on every device module (fsdp_utils, engine_workers, checkpoint_manager)."""
+    """Adds to `torch.cpu` what verl calls on every device module (fsdp_utils, engine_workers, checkpoint_manager)."""
     calls = {
         "empty_cache": lambda: None,
         "ipc_collect": lambda: None,

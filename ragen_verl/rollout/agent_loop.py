@@ -93,6 +93,7 @@ class Engine:
         self.steps: dict[str, int] = {}
 
     async def __call__(self, ids: list[int], max_tokens: int) -> Generation:
+        """Samples at most `max_tokens` ids after `ids`."""
         params = {**self.sampling_params, "max_tokens": max_tokens}
         if self.seeds is not None:
             params["seed"] = int(self.seeds.integers(2**31))

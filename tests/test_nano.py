@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,9 +32,14 @@ from ragen_verl.rollout.protocol import Protocol
 MIX = Mix(dict.fromkeys(CHARACTERS, 0.2))
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
+@cache
+def shipped_tokenizer():
     return AutoTokenizer.from_pretrained(nano_model_path())
+
+
+@pytest.fixture
+def tokenizer():
+    return shipped_tokenizer()
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +48,8 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def samples(tokenizer):
-    return list(generate(tokenizer, MIX, 60, seed=1))
+def samples():
+    return list(generate(shipped_tokenizer(), MIX, 60, seed=1))
 
 
 # -- tokenizer --------------------------------------------------------------------------------------------------------
@@ -57,28 +64,17 @@ def test_shipped_tokenizer_fits_the_prompts(tokenizer):
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
 @settings(max_examples=200, deadline=None)
 def test_any_text_comes_back(text):
-    import unicodedata
-
-    tokenizer = AutoTokenizer.from_pretrained(nano_model_path()) if not _CACHE else _CACHE[0]
-    _CACHE[:] = [tokenizer]
-    text = unicodedata.normalize("NFC", text)
+    tokenizer, text = shipped_tokenizer(), unicodedata.normalize("NFC", text)
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
-
-
-_CACHE: list = []
 
 
 @given(st.lists(st.text("P_OGX√#S", min_size=1, max_size=8), min_size=1, max_size=8))
 @settings(max_examples=100, deadline=None)
 def test_each_cell_is_one_token(rows):
-    tokenizer = _CACHE[0] if _CACHE else AutoTokenizer.from_pretrained(nano_model_path())
-    _CACHE[:] = [tokenizer]
+    tokenizer = shipped_tokenizer()
     grid = "\n".join(rows)
     ids = tokenizer.encode(f"Turn 2:\nState:\n{grid}\nYou have 7 actions left.", add_special_tokens=False)
-    cells = [tokenizer.decode([k]) for k in ids]
-    assert "".join(cells).count(grid) == 1
-    start = 1
-    assert cells[start : start + len(grid)] == list(grid)
+    assert [tokenizer.decode([k]) for k in ids[1 : 1 + len(grid)]] == list(grid)
 
 
 def test_words_phrases_and_tags_are_single_tokens(tokenizer):
@@ -204,7 +200,7 @@ def test_same_seed_same_weights(tokenizer, samples):
 
 
 def test_build_is_cached_by_content(tmp_path):
-    recipe = Recipe(stages=(Stage(MIX, 8),), train=TrainConfig(batch_tokens=400))
+    recipe = Recipe(stages=(Stage(MIX, 8, 0.5),), train=TrainConfig(batch_tokens=400))
     folder = build(tmp_path / "model", seed=1, recipe=recipe)
     first = (folder / "model.safetensors").stat().st_mtime_ns
     weights = (folder / "model.safetensors").read_bytes()
@@ -214,7 +210,7 @@ def test_build_is_cached_by_content(tmp_path):
     assert (folder / "model.safetensors").stat().st_mtime_ns != first
     assert (folder / "model.safetensors").read_bytes() == weights
     assert content_key(recipe, 1) != content_key(recipe, 2)
-    assert content_key(recipe, 1) != content_key(Recipe(stages=(Stage(MIX, 9),), train=recipe.train), 1)
+    assert content_key(recipe, 1) != content_key(Recipe(stages=(Stage(MIX, 9, 0.5),), train=recipe.train), 1)
     assert AutoModelForCausalLM.from_pretrained(folder).config.vocab_size == len(AutoTokenizer.from_pretrained(folder))
 
 

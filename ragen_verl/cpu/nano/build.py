@@ -21,34 +21,37 @@ from pathlib import Path
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from ragen_verl.cpu.nano import model, phrases, players, tokenizer, worlds
+from ragen_verl.cpu.nano import demonstrations, game, model, phrases, players, tokenizer, worlds
 from ragen_verl.cpu.nano import train as training
 from ragen_verl.cpu.nano.demonstrations import Sample, generate, words
 from ragen_verl.cpu.nano.players import Mix
+from ragen_verl.errors import MissingExtra
 
 THREADS = 2
 _CHUNK = 2_500  # episodes per job; fixed, because each chunk has its own seed
-_ABLE = Mix({"careful": 0.6, "careless": 0.22, "wild": 0.06, "stubborn": 0.06, "timid": 0.06}, loyalty=0.5)
+_ABLE = Mix({"careful": 0.62, "careless": 0.23, "wild": 0.05, "stubborn": 0.05, "timid": 0.05}, loyalty=0.5)
 _MIXED = Mix({"careful": 0.17, "careless": 0.2, "wild": 0.21, "stubborn": 0.21, "timid": 0.21})
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the curriculum: who plays, and how many episodes."""
+    """A part of the curriculum: who plays, how many episodes, and the share of them cut after one turn."""
 
     mix: Mix
     episodes: int
+    single_turn: float
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What the model is trained on and how.
 
-    The first stage is played mostly by the able players and teaches the map; the last one sets how often the model
-    plays like whom. Training on the final mixture alone wastes two thirds of its time on players who do not look.
+    The first stages are played mostly by the able players and teach the map, first in single turns, where it always
+    stands in the same place; the last one sets how often the model plays like whom. Training on the final mixture alone
+    spends two thirds of its time on players who do not look.
     """
 
-    stages: tuple[Stage, ...] = (Stage(_ABLE, 140_000), Stage(_MIXED, 30_000))
+    stages: tuple[Stage, ...] = (Stage(_ABLE, 20_000, 1.0), Stage(_ABLE, 45_000, 0.5), Stage(_MIXED, 15_000, 0.5))
     train: training.TrainConfig = field(default_factory=training.TrainConfig)
 
 
@@ -63,7 +66,14 @@ def build(out: Path | None = None, seed: int = 0, force: bool = False, recipe: R
 
     Returns:
         The model's folder, which holds `model.safetensors` (bf16), `config.json`, the tokenizer and `build.json`.
+
+    Raises:
+        MissingExtra: torch is too old to build it (any torch can use it).
     """
+    if not hasattr(torch.optim, "Muon"):
+        raise MissingExtra(
+            f"Building the nano model needs torch 2.9 or newer and this is {torch.__version__}: update it."
+        )
     recipe = recipe or Recipe()
     key = content_key(recipe, seed)
     target = Path(out) if out else _cache() / key[:16]
@@ -86,7 +96,7 @@ def content_key(recipe: Recipe, seed: int) -> str:
     digest = hashlib.sha256()
     for part in (repr(recipe), str(seed), *words(), *phrases.phrases()):
         digest.update(part.encode() + b"\0")
-    for module in (model, players, tokenizer, training, worlds):
+    for module in (demonstrations, game, model, players, tokenizer, training, worlds):
         digest.update(Path(module.__file__).read_bytes())
     return digest.hexdigest()
 
@@ -130,10 +140,12 @@ def _make(folder: Path, recipe: Recipe, seed: int) -> None:
 def play(folder: Path, recipe: Recipe, seed: int, progress: Callable[[int], None]) -> list[Sample]:
     """All demonstrations of a recipe in curriculum order, made by all cores; `folder` holds the tokenizer."""
     jobs = [
-        (folder, stage.mix, min(_CHUNK, stage.episodes - start), (seed, number, start // _CHUNK))
+        (folder, stage, min(_CHUNK, stage.episodes - start), (seed, number, start // _CHUNK))
         for number, stage in enumerate(recipe.stages)
         for start in range(0, stage.episodes, _CHUNK)
     ]
+    if len(jobs) == 1:
+        return _play_chunk(*jobs[0])
     done = 0
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(_play_chunk, *job) for job in jobs]
@@ -143,17 +155,20 @@ def play(folder: Path, recipe: Recipe, seed: int, progress: Callable[[int], None
         return [sample for future in futures for sample in future.result()]
 
 
-def _play_chunk(folder: Path, mix: Mix, episodes: int, seed: tuple[int, ...]) -> list[Sample]:
+def _play_chunk(folder: Path, stage: Stage, episodes: int, seed: tuple[int, ...]) -> list[Sample]:
     from transformers import AutoTokenizer
 
     torch.set_num_threads(1)
-    return list(generate(AutoTokenizer.from_pretrained(folder), mix, episodes, seed))
+    return list(
+        generate(AutoTokenizer.from_pretrained(folder), stage.mix, episodes, seed, single_turn=stage.single_turn)
+    )
 
 
 @contextmanager
 def _threads(count: int):
     before = torch.get_num_threads()
     torch.set_num_threads(count)
+    torch.set_flush_denormal(True)
     try:
         yield
     finally:

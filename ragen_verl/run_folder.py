@@ -40,6 +40,7 @@ class RunFolder:
         self.path = Path(path).expanduser().resolve()
         self.metrics = self.path / "metrics.jsonl"
         self.summary = self.path / "summary.json"
+        self.curve = self.path / "curve.png"
         self.error = self.path / "error.txt"
 
     def begin(self, config: DictConfig, step: int) -> None:

@@ -19,9 +19,11 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from ragen_verl.config import RagenConfig
+from ragen_verl.cpu import warm_up
 from ragen_verl.filter import select
 from ragen_verl.metrics import summarize
 from ragen_verl.plugin import TRAINER
+from ragen_verl.report.curve import learning_curve
 from ragen_verl.rollout.agent_loop import RECORD
 from ragen_verl.run_folder import RunFolder
 
@@ -42,6 +44,8 @@ class RagenTrainer(PPOTrainerSync):
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # every other name means asynchronous to verl
         self._rows = 0  # rows of the batch in hand that the update sees
+        if config.trainer.device == "cpu":
+            warm_up.start()
         super().__init__(config)
 
     def init(self) -> None:
@@ -58,6 +62,7 @@ class RagenTrainer(PPOTrainerSync):
         with self.folder.keeps_cause():
             super().fit(agent_loop_manager)
             self.folder.finish(recipe=self.config.trainer.experiment_name, seed=self.ragen.train.seed)
+            learning_curve([self.folder], self.folder.curve, self.config.trainer.experiment_name)
 
     def _build_replay_buffer(self) -> Any:
         """verl's buffer, asked more often than every two seconds (a constructor argument without a config key)."""

@@ -67,6 +67,8 @@ def _set_environment() -> None:
         "OMP_NUM_THREADS": cores,
         # Ray starts a worker for each logical core in advance; here they are more than the machine's, and unused
         "RAY_prestart_worker_first_driver": "0",
+        # vLLM's engine in one process: between two, each waits for the other by spinning (platforms/cpu.py:333-341)
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         # GiB; vLLM's default takes half of the machine's memory
         "VLLM_CPU_KVCACHE_SPACE": "1",
         # several processes share the cores: pinning each to the same ones makes them wait for each other

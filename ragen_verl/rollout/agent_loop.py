@@ -56,6 +56,8 @@ class RagenAgentLoop(AgentLoopBase):
         protocol = ragen.rollout.protocol()
         rollout = self.config.actor_rollout_ref.rollout
         entropy = (info["seed"], member) if ragen.rollout.seeded_sampling else None
+        if rollout.name == "vllm":
+            sampling_params = {**sampling_params, "detokenize": False}  # ids are all that is used
         engine = Engine(self.server_manager, sampling_params, entropy)
         trajectory = await play(
             make(info["env_id"], **info["kwargs"]),

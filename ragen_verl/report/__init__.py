@@ -1,0 +1,1 @@
+"""Pictures of what a run did, made from its folder."""

@@ -19,7 +19,6 @@ from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from ragen_verl.config import RagenConfig
-from ragen_verl.cpu import warm_up
 from ragen_verl.filter import select
 from ragen_verl.metrics import summarize
 from ragen_verl.plugin import TRAINER
@@ -44,8 +43,6 @@ class RagenTrainer(PPOTrainerSync):
         with open_dict(config):
             config.trainer.v1.trainer_mode = "sync"  # every other name means asynchronous to verl
         self._rows = 0  # rows of the batch in hand that the update sees
-        if config.trainer.device == "cpu":
-            warm_up.start()
         super().__init__(config)
 
     def init(self) -> None:

@@ -1,0 +1,82 @@
+"""The plugin in processes of its own, as verl and vLLM load it, and the patches of the CPU path."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from ragen_verl.cpu import patches
+
+
+def run(code: str, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env={**os.environ, **env}
+    )
+
+
+def test_importing_verl_is_enough() -> None:
+    done = run("import verl; from ragen_verl.plugin import STATUS; print(STATUS['loaded'], STATUS['registered'])")
+    assert done.stdout.startswith("True"), done.stderr
+    assert "trainer:ragen_sync" in done.stdout
+    assert "agent_loop:ragen" in done.stdout
+
+
+def test_trainer_and_agent_loop_are_found_by_name() -> None:
+    done = run(
+        "import verl\n"
+        "from verl.trainer.ppo.v1 import get_trainer_cls\n"
+        "from verl.experimental.agent_loop.agent_loop import _agent_loop_registry\n"
+        "print(get_trainer_cls('ragen_sync').__name__, _agent_loop_registry['ragen']['_target_'])"
+    )
+    assert "RagenTrainer ragen_verl.rollout.agent_loop.RagenAgentLoop" in done.stdout, done.stderr
+
+
+def test_a_plugin_that_fails_says_so_although_verl_swallows_it() -> None:
+    done = run("import sys; sys.modules['ragen_verl.config'] = None; import verl; print('verl is there')")
+    assert "verl is there" in done.stdout
+    assert "ragen-verl doctor" in done.stderr
+    assert "ragen_verl.config" in done.stderr
+
+
+def test_nothing_is_patched_where_an_accelerator_is_named() -> None:
+    code = "import verl; from ragen_verl.plugin import STATUS; print(STATUS['registered'])"
+    assert "patch:" in run(code, VERL_PLATFORM="cpu").stdout
+    assert "patch:" not in run(code, VERL_PLATFORM="nvidia").stdout
+
+
+def test_settings_of_the_user_stay() -> None:
+    code = "import verl, os; print(os.environ['OMP_NUM_THREADS'], os.environ['VLLM_CPU_KVCACHE_SPACE'])"
+    assert run(code, VERL_PLATFORM="cpu", OMP_NUM_THREADS="7", VLLM_CPU_KVCACHE_SPACE="3").stdout.split() == ["7", "3"]
+
+
+def test_critic_patch_leaves_a_verl_without_the_hard_coded_attention_alone() -> None:
+    def load_valuehead_model(local_path, torch_dtype, model_config, trust_remote_code):
+        return "as configured"
+
+    module = ModuleType("verl.utils.model")
+    module.load_valuehead_model = load_valuehead_model
+    patches._critic_without_flash_attention(module)
+    assert module.load_valuehead_model is load_valuehead_model
+
+
+def test_linear_patch_leaves_a_vllm_that_keeps_weights_alone() -> None:
+    def dispatch_cpu_unquantized_gemm(layer):
+        return layer
+
+    module = ModuleType("vllm.model_executor.layers.utils")
+    module.dispatch_cpu_unquantized_gemm = dispatch_cpu_unquantized_gemm
+    patches._keep_linear_weights(module)
+    assert module.dispatch_cpu_unquantized_gemm is dispatch_cpu_unquantized_gemm
+
+
+def test_device_is_both_a_device_and_an_index() -> None:
+    torch = pytest.importorskip("torch")
+    from ragen_verl.cpu.platform import CpuDevice
+
+    device = CpuDevice("cpu")
+    assert torch.zeros(1).to(device).device.type == "cpu"
+    assert f"cpu:{device}" == "cpu:0"

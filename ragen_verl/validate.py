@@ -107,6 +107,7 @@ def check(config: DictConfig) -> RagenConfig:
         ragen.check_seeds(_steps(config))
         ragen.check_filter(config.actor_rollout_ref.rollout.n)
         _check_lengths(config, ragen)
+        _check_sampling(config, ragen)
         _check_algorithm(config)
         _check_batches(config, ragen)
         check_model(config, ragen)
@@ -195,6 +196,16 @@ def _check_plugin(config: DictConfig) -> None:
         found = OmegaConf.select(config, key)
         if found != wanted:
             raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")
+
+
+def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:
+    """On the CPU a prompt that is cut into chunks would rewind its generator, which ends vLLM's engine (0.32)."""
+    chunked = config.actor_rollout_ref.rollout.enable_chunked_prefill
+    if config.trainer.device == "cpu" and ragen.rollout.seeded_sampling and chunked:
+        raise RecipeError(
+            "ragen.rollout.seeded_sampling on the CPU needs prompts in one piece: set "
+            "actor_rollout_ref.rollout.enable_chunked_prefill to false, or seeded_sampling to false."
+        )
 
 
 def _check_envs(split: str, envs: tuple) -> None:

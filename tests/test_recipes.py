@@ -272,6 +272,13 @@ def test_bad_recipe_is_refused_in_one_sentence(override: str, words: str, good: 
     assert "\n" not in message
 
 
+def test_seeded_sampling_on_the_cpu_needs_prompts_in_one_piece(tiny_model: str) -> None:
+    chunked = "actor_rollout_ref.rollout.enable_chunked_prefill=true"
+    with pytest.raises(RecipeError, match="enable_chunked_prefill to false"):
+        check(paper(tiny_model, chunked, recipe="nano/frozen_lake"))
+    check(paper(tiny_model, chunked, "ragen.rollout.seeded_sampling=false", recipe="nano/frozen_lake"))
+
+
 def test_grpo_with_a_critic_or_single_members_is_refused(tiny_model: str) -> None:
     for override in ("critic.enable=true", "actor_rollout_ref.rollout.n=1"):
         with pytest.raises(RecipeError):

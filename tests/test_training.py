@@ -27,7 +27,7 @@ SMALL = [
     f"ragen.val.envs.0.groups={HELD_OUT}",
     f"actor_rollout_ref.rollout.n={MEMBERS}",
     "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
     "ragen.filter.strategy=top_k",
     "ragen.filter.value=0.5",
 ]

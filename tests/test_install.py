@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -147,7 +148,15 @@ def checkout(tmp_path) -> Path:
 
 def steps(checkout: Path, target: str) -> str:
     """What `make` would run."""
-    return subprocess.run(["make", "-n", target], cwd=checkout, capture_output=True, text=True, check=True).stdout
+    return run_make(checkout, "-n", target)
+
+
+def run_make(checkout: Path, *arguments: str) -> str:
+    """Output of make as from a shell of its own: these tests themselves run under `make test`."""
+    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    return subprocess.run(
+        ["make", *arguments], cwd=checkout, capture_output=True, text=True, check=True, env=env
+    ).stdout
 
 
 def finish(checkout: Path, target: str) -> None:
@@ -181,7 +190,7 @@ def test_tests_need_the_tools_and_training_does_not(checkout):
 
 
 def test_help_lists_every_target(checkout):
-    listed = subprocess.run(["make", "help"], cwd=checkout, capture_output=True, text=True, check=True).stdout
+    listed = run_make(checkout, "help")
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
     assert [line.split()[1] for line in listed.splitlines()] == phony
 

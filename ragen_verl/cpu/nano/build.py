@@ -177,4 +177,5 @@ def _threads(count: int):
     try:
         yield
     finally:
+        torch.set_flush_denormal(False)
         torch.set_num_threads(before)

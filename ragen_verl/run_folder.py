@@ -88,7 +88,10 @@ class RunFolder:
             raise
 
     def finish(self, *, recipe: str, seed: int) -> dict[str, Any]:
-        """Writes and returns the summary: the first and the last validation in metrics.jsonl, and what lies between."""
+        """Writes and returns the summary: the first and the last validation in metrics.jsonl, and what lies between.
+
+        With one validation there is no `after`.
+        """
         rows = self.rows()
         held_out = [row for row in rows if "val-env/success" in row]
         steps = [row for row in rows if row["step"] > 0]
@@ -98,7 +101,7 @@ class RunFolder:
             "steps": steps[-1]["step"] if steps else 0,
             "seconds": round(sum(row.get("timing_s/step", 0.0) + row.get("timing_s/testing", 0.0) for row in steps), 1),
             "before": _held_out(held_out[0]) if held_out else None,
-            "after": _held_out(held_out[-1]) if held_out else None,
+            "after": _held_out(held_out[-1]) if len(held_out) > 1 else None,
         }
         self.summary.write_text(json.dumps(summary, indent=2))
         return summary

@@ -60,6 +60,13 @@ def test_summary_without_validation_says_so(folder: RunFolder) -> None:
     assert folder.finish(recipe="r", seed=0)["before"] is None
 
 
+def test_one_validation_is_no_comparison(folder: RunFolder) -> None:
+    folder.log(0, held_out(0.2))
+    summary = folder.finish(recipe="r", seed=0)
+    assert summary["before"]["success"] == 0.2
+    assert summary["after"] is None
+
+
 def test_cause_of_a_failure_is_kept(folder: RunFolder) -> None:
     with pytest.raises(ZeroDivisionError), folder.keeps_cause():
         1 / 0  # noqa: B018

@@ -44,12 +44,15 @@ class RunFolder:
         self.error = self.path / "error.txt"
 
     def begin(self, config: DictConfig, step: int) -> None:
-        """Writes config and versions; what an interrupted run logged after `step`, where this one starts, goes."""
+        """Writes config and versions; what an interrupted run logged after `step`, where this one starts, goes.
+
+        Before the first checkpoint that is everything: the validation before training is repeated as well.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         self.error.unlink(missing_ok=True)
         (self.path / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True))
         (self.path / "versions.json").write_text(json.dumps(versions(), indent=2))
-        kept = [row for row in self.rows() if row["step"] <= step]
+        kept = [row for row in self.rows() if step and row["step"] <= step]
         self.metrics.write_text("".join(json.dumps(row) + "\n" for row in kept))
 
     def log(self, step: int, metrics: dict[str, Any]) -> None:

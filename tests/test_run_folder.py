@@ -45,6 +45,13 @@ def test_going_on_drops_what_was_logged_after_the_checkpoint(folder: RunFolder) 
     assert [row["step"] for row in folder.rows()] == [0, 1, 2]
 
 
+def test_starting_over_keeps_nothing(folder: RunFolder) -> None:
+    folder.log(0, held_out(0.2))
+    folder.log(1, {})
+    folder.begin(OmegaConf.create({}), step=0)
+    assert folder.rows() == []
+
+
 def test_summary_is_the_first_and_the_last_validation(folder: RunFolder) -> None:
     folder.log(0, held_out(0.2))
     folder.log(1, {"timing_s/step": 2.0})

@@ -24,6 +24,8 @@ from ragen_verl.run_folder import RunFolder
 RUN_DIR = "ragen.run.dir="
 REFUSED = 2
 """Exit code of a run that was refused before it started (`ragen_verl.validate`)."""
+HYDRA_HINT = "Set the environment variable HYDRA_FULL_ERROR"
+"""The last line of every failure under Hydra; the cause stands above it."""
 WATCH_SECONDS = 0.5
 ROWS = {"held-out success": "success", "held-out return": "return", "valid turns": "valid"}
 
@@ -133,7 +135,8 @@ def _explain(code: int, folder: RunFolder, log: Path, console: Console) -> None:
         console.print(f"[red]{text.strip().splitlines()[-1] if text.strip() else 'The recipe was refused.'}[/]")
         return
     lines = (folder.error.read_text() if folder.error.exists() else text).strip().splitlines()
-    cause = lines[-1] if lines else "no message"
+    causes = [line for line in lines if line.strip() and not line.startswith(HYDRA_HINT)]
+    cause = causes[-1] if causes else "no message"
     console.print(f"[red]The run failed (exit code {code}): {cause}[/]")
     console.print(f"Metrics, checkpoints and the full log are in {folder.path} ({log.name}).")
 

@@ -6,6 +6,7 @@ adds is a folder name, a log file in the folder instead of on the screen, a prog
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -92,19 +94,18 @@ def _watch(process: subprocess.Popen, folder: RunFolder, started: float, console
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*(TextColumn(one) if isinstance(one, str) else one for one in columns), console=console) as bar:
         task = bar.add_task("starting verl, Ray and vLLM", total=None)
-        seen = 0
+        seen, total = 0, None
         while (code := process.poll()) is None:
             rows = [row for row in folder.rows() if row["time"] >= started]
             if len(rows) > seen:
                 seen = len(rows)
-                bar.update(task, completed=rows[-1]["step"], total=_total_steps(folder), description=_line(rows[-1]))
+                total = total or _total_steps(folder)
+                bar.update(task, completed=rows[-1]["step"], total=total, description=_line(rows[-1]))
             time.sleep(WATCH_SECONDS)
     return code
 
 
 def _total_steps(folder: RunFolder) -> int | None:
-    from omegaconf import OmegaConf
-
     return OmegaConf.load(folder.path / "config.yaml").trainer.total_training_steps
 
 
@@ -116,8 +117,6 @@ def _line(row: dict[str, Any]) -> str:
 
 def result_table(folder: RunFolder, seconds: float) -> Table:
     """Before and after on the held-out seeds, and what it took."""
-    import json
-
     summary = json.loads(folder.summary.read_text())
     table = Table(title=f"{summary['recipe']}, seed {summary['seed']}: {summary['steps']} steps in {seconds:.0f} s")
     for name in ("", "before", "after"):

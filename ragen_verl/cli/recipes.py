@@ -33,7 +33,9 @@ def find(parts: bool = False) -> Iterator[tuple[str, str]]:
 
 def check(recipe: str) -> None:
     """Raise RecipeError, naming the nearest, unless `recipe` is one of the package's recipes or a file."""
-    if recipe.endswith((".yaml", ".yml")):
+    from ragen_verl.run import is_file
+
+    if is_file(recipe):
         if not Path(recipe).is_file():
             raise RecipeError(f"There is no file {recipe}; `ragen-verl recipes` lists the package's recipes.")
         return

@@ -1,0 +1,125 @@
+"""The whole `ragen:` block, and the OmegaConf resolvers that recipes use.
+
+`RagenConfig.from_omegaconf` refuses an unknown key, a value of the wrong type and a value out of range. Checks that
+need verl's own keys as well are in `ragen_verl.validate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ragen_verl.config.envs import Split
+from ragen_verl.config.filter import Filter
+from ragen_verl.config.rollout import Rollout
+from ragen_verl.config.schema import FILLED, parse, unresolved
+from ragen_verl.errors import RecipeError
+from ragen_verl.filter import keep_count
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where the run writes: resolved config, versions, metrics, trajectories, checkpoints, summary."""
+
+    dir: str = field(metadata=FILLED)
+
+
+@dataclass(frozen=True)
+class RagenConfig:
+    """The whole `ragen:` block."""
+
+    train: Split
+    val: Split
+    run: Run
+    rollout: Rollout = field(default_factory=Rollout)
+    filter: Filter = field(default_factory=Filter)
+
+    @classmethod
+    def from_omegaconf(cls, config: DictConfig | Mapping[str, Any]) -> RagenConfig:
+        """Read a whole verl config that has a `ragen` block, or the block alone.
+
+        Raises:
+            RecipeError: a key is unknown or missing, or its value is not what the key takes.
+        """
+        register_resolvers()
+        if not isinstance(config, DictConfig):
+            config = OmegaConf.create(dict(config))
+        block = config.get("ragen", config)
+        try:
+            plain = OmegaConf.to_container(block, resolve=True, throw_on_missing=True)
+        except OmegaConfBaseException as error:
+            raise RecipeError(unresolved(error)) from error
+        return parse(cls, plain, "ragen")
+
+    def check_seeds(self, steps: int) -> None:
+        """Refuse a validation that would play initial states of training.
+
+        Raises:
+            RecipeError: the seeds of `steps` training steps and those of validation have one in common.
+        """
+        train, val = self.train.seeds(steps), self.val.seeds()
+        if train.start < val.stop and val.start < train.stop:
+            raise RecipeError(
+                f"Training would play the seeds {train.start} to {train.stop - 1} ({steps} steps of "
+                f"{self.train.groups} groups) and validation {val.start} to {val.stop - 1}: "
+                "move ragen.train.seed or ragen.val.seed so that they do not overlap."
+            )
+
+    def check_filter(self, group_size: int) -> None:
+        """Refuse a filter that has nothing to rank by, or that would keep nothing.
+
+        Args:
+            group_size: N, trajectories per group (`actor_rollout_ref.rollout.n`).
+
+        Raises:
+            RecipeError: the filter is on and N is 1, or the fraction of the step's groups is less than one group.
+        """
+        if not self.filter.on:
+            return
+        if group_size < 2:
+            raise RecipeError(
+                f"ragen.filter.strategy is {self.filter.strategy} but actor_rollout_ref.rollout.n is {group_size}, and "
+                "one return has no spread to rank by: use n of 2 or more, or strategy none."
+            )
+        if self.kept_groups < 1:
+            raise RecipeError(
+                f"ragen.filter.value {self.filter.fraction:g} of {self.train.groups} groups is less than one group: "
+                f"use {1 / self.train.groups:.3g} or more, or more groups in ragen.train.envs."
+            )
+
+    @property
+    def kept_groups(self) -> int:
+        """Groups that the update of one step sees."""
+        return keep_count(self.filter.fraction, self.train.groups)
+
+
+def groups_of(envs: ListConfig | list) -> int:
+    """P of a recipe's list of environments: the resolver `${ragen_groups:${ragen.train.envs}}`.
+
+    With it `data.train_batch_size` follows from the environments instead of being a second number to keep equal.
+    """
+    total = 0
+    for i, env in enumerate(envs):
+        count = env.get("groups") if isinstance(env, Mapping | DictConfig) else None
+        if not isinstance(count, int) or isinstance(count, bool):
+            raise RecipeError(f"ragen.*.envs[{i}].groups is {count!r} but has to be a whole number.")
+        total += count
+    return total
+
+
+def register_resolvers() -> None:
+    """Register the OmegaConf resolvers that recipes use; once per process, called by the plugin and the checks."""
+    OmegaConf.register_new_resolver("ragen_groups", groups_of, replace=True)
+    OmegaConf.register_new_resolver("ragen_sum", lambda *numbers: sum(numbers), replace=True)
+    OmegaConf.register_new_resolver("ragen_nano", _nano_model, replace=True)
+
+
+def _nano_model() -> str:
+    """The folder of the model that ships with the package: the resolver `${ragen_nano:}`."""
+    from ragen_verl.cpu.nano import nano_model_path
+
+    return str(nano_model_path())

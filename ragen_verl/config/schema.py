@@ -1,0 +1,116 @@
+"""Typed blocks from plain YAML data: a dataclass per block, one sentence per refusal, the key named in full."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any
+
+from omegaconf.errors import OmegaConfBaseException
+
+from ragen_verl.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Accepts:
+    """What a field takes: a test on the converted value, and the words for it in the error message."""
+
+    test: Callable[[Any], bool]
+    words: str
+
+
+def at_least(low: float) -> dict[str, Accepts]:
+    """Metadata of a field that takes numbers of `low` or more."""
+    return {"accepts": Accepts(lambda value: value >= low, f"a number of {low} or more")}
+
+
+def one_of(*choices: str) -> dict[str, Accepts]:
+    """Metadata of a field that takes one of these words."""
+    return {"accepts": Accepts(lambda value: value in choices, "one of " + ", ".join(choices))}
+
+
+POSITIVE = {"accepts": Accepts(lambda value: value > 0, "a number above 0")}
+PENALTY = {"accepts": Accepts(lambda value: value <= 0, "a number of 0 or less")}
+FRACTION = {"accepts": Accepts(lambda value: 0 < value <= 1, "a number above 0 and at most 1")}
+FILLED = {"accepts": Accepts(lambda value: bool(value), "a value that is not empty")}
+
+
+def unresolved(error: OmegaConfBaseException) -> str:
+    """One sentence for a value that OmegaConf cannot produce: a missing one, or an interpolation that fails."""
+    reason = str(error).splitlines()[0].rpartition("raised while resolving interpolation: ")[2].rstrip(".")
+    key = error.full_key or error.key
+    return f"{key} has no value: {reason}." if key else f"The recipe cannot be resolved: {reason}."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the nearest known one, or all of them."""
+    known = sorted(known)
+    close = difflib.get_close_matches(str(name), known, n=1)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}."
+
+
+def parse(kind: type, data: Any, path: str) -> Any:
+    """Make a dataclass of type `kind` from plain dicts and lists; `path` is the key's full name in the recipe.
+
+    Raises:
+        RecipeError: an unknown or missing key, a wrong type, or a value that the field does not accept.
+    """
+    if not isinstance(data, Mapping):
+        raise RecipeError(f"{path} is {data!r} but has to be a block of keys ({', '.join(_names(kind))}).")
+    for key in data:
+        if key not in _names(kind):
+            raise RecipeError(f"{path}.{key} is not a key of {path}: {nearest(key, _names(kind))}")
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for one in fields(kind):
+        where = f"{path}.{one.name}"
+        if one.name in data:
+            values[one.name] = _convert(hints[one.name], data[one.name], where, one.metadata.get("accepts"))
+        elif one.default is MISSING and one.default_factory is MISSING:
+            raise RecipeError(f"{where} is missing from the recipe.")
+    return kind(**values)
+
+
+def _names(kind: type) -> list[str]:
+    return [one.name for one in fields(kind)]
+
+
+def _convert(hint: Any, value: Any, path: str, accepts: Accepts | None) -> Any:
+    """Check one value against its field's type and range; ints are taken for floats, nothing else is converted."""
+    optional = isinstance(hint, types.UnionType) and types.NoneType in typing.get_args(hint)
+    if optional:
+        if value is None:
+            return None
+        hint = next(one for one in typing.get_args(hint) if one is not types.NoneType)
+    or_null = " or null" if optional else ""
+    if is_dataclass(hint):
+        return parse(hint, value, path)
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise RecipeError(f"{path} is {value!r} but has to be a list.")
+        item = typing.get_args(hint)[0]
+        value = tuple(_convert(item, one, f"{path}[{i}]", None) for i, one in enumerate(value))
+    elif typing.get_origin(hint) is dict:
+        if not isinstance(value, Mapping):
+            raise RecipeError(f"{path} is {value!r} but has to be a block of keys.")
+        return dict(value)
+    else:
+        value = _scalar(hint, value, path, accepts, or_null)
+    if accepts and not accepts.test(value):
+        raise RecipeError(f"{path} is {value!r} but has to be {accepts.words}{or_null}.")
+    return value
+
+
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def _scalar(hint: type, value: Any, path: str, accepts: Accepts | None, or_null: str) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        words = accepts.words if accepts and hint in (float, str) else _WORDS[hint]
+        raise RecipeError(f"{path} is {value!r} but has to be {words}{or_null}.")
+    return value

@@ -31,6 +31,7 @@ def register_verl() -> None:
     # verl looks trainers up by name as soon as this package is imported (main_ppo.py:141), before any other seam
     wrapt.register_post_import_hook(lambda _: import_module("ragen_verl.trainer"), "verl.trainer.ppo.v1")
     wrapt.register_post_import_hook(_register_agent_loop, "verl.experimental.agent_loop.agent_loop")
+    wrapt.register_post_import_hook(_register_losses, "verl.trainer.ppo.core_algos")
     STATUS["registered"] += [f"trainer:{TRAINER}", f"agent_loop:{AGENT_LOOP}"]
 
 
@@ -44,6 +45,14 @@ def register_vllm() -> None:
 def _register_agent_loop(module: object) -> None:
     """verl instantiates `_target_` once an episode; the registry takes names, so the class is imported only then."""
     module._agent_loop_registry[AGENT_LOOP] = {"_target_": "ragen_verl.rollout.agent_loop.RagenAgentLoop"}
+
+
+def _register_losses(module: object) -> None:
+    """Workers look the policy loss up by name when they compute it (workers/utils/losses.py:103)."""
+    from ragen_verl.losses import POLICY_LOSSES
+
+    for name, loss in POLICY_LOSSES.items():
+        module.register_policy_loss(name)(loss)
 
 
 def _load() -> None:

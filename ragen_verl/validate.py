@@ -25,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolved
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
+from ragen_verl.losses import check_losses
 
 REFUSED = 2  # exit code of a refused recipe
 
@@ -109,6 +110,7 @@ def check(config: DictConfig) -> RagenConfig:
         _check_lengths(config, ragen)
         _check_sampling(config, ragen)
         _check_algorithm(config)
+        check_losses(config)
         _check_batches(config, ragen)
         check_model(config, ragen)
     except OmegaConfBaseException as error:

@@ -9,11 +9,18 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from functools import wraps
 from types import ModuleType
+from typing import Any
 
 import wrapt
+
+from ragen_verl.cpu import fork_server
+
+DRIVER = "verl.trainer.main_ppo"
+"""The module that starts a training: verl's main."""
 
 _applied: list[str] = []
 
@@ -36,6 +43,8 @@ def apply_verl_patches() -> list[str]:
     _patch_vllm_version()
     for name, patch in VERL_PATCHES.items():
         wrapt.register_post_import_hook(patch, name)
+    if DRIVER in sys.orig_argv:
+        fork_server.start()  # at the first moment of a training, so that it imports while the driver does
     _applied.extend(["platform:cpu", *(f"patch:{name}" for name in VERL_PATCHES)])
     return _applied
 
@@ -105,6 +114,17 @@ def _one_gloo_backend(module: ModuleType) -> None:
     module.initialize_global_process_group_ray = with_gloo
 
 
+def _ready_workers(module: ModuleType) -> None:
+    """Ray's workers are forked with everything imported; verl's recipes have no key that names this interpreter."""
+    environment = module.get_ppo_ray_runtime_env
+
+    @wraps(environment)
+    def with_fork_client(config: Any = None) -> dict:
+        return {**environment(config), "py_executable": fork_server.python()}
+
+    module.get_ppo_ray_runtime_env = with_fork_client
+
+
 def _no_pinned_memory(module: ModuleType) -> None:
     """The reference model is offloaded with pinned memory, which needs a GPU (fsdp/transformer_impl.py:459-462)."""
     policy = module.CPUOffloadPolicy
@@ -151,6 +171,7 @@ def _keep_linear_weights(module: ModuleType) -> None:
 
 
 VERL_PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    "verl.trainer.constants_ppo": _ready_workers,
     "verl.utils.distributed": _one_gloo_backend,
     "verl.workers.engine.fsdp.transformer_impl": _no_pinned_memory,
     "verl.utils.model": _critic_without_flash_attention,

@@ -1,0 +1,101 @@
+"""Ray workers that start with everything imported: forked from one process instead of started from nothing.
+
+A run has eight Python processes, and each would spend 7 to 12 s of processor time on the same imports (torch, verl,
+transformers, vLLM), one after the other. This server imports once, while verl's driver reads the recipe, and then
+forks a ready child for each worker that Ray asks for. Ray's own seam for that is `runtime_env.py_executable`
+(`patches.py` sets it): `fork_client.py` stands where the interpreter would.
+
+    python -m ragen_verl.cpu.fork_server SOCKET      # started by `start`, in the driver
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+ADDRESS = "RAGEN_VERL_FORK_SERVER"
+"""The environment variable with the socket's path; the client reads it."""
+
+MODULES = (
+    "verl.trainer.main_ppo",
+    "verl.trainer.ppo.v1",
+    "verl.workers.engine_workers",
+    "verl.workers.rollout.vllm_rollout.vllm_async_server",
+    "vllm.v1.worker.cpu_worker",
+    "ragen_verl.rollout.agent_loop",
+)
+"""What the workers of a run import between them."""
+
+PR_SET_PDEATHSIG = 1
+
+
+def start() -> None:
+    """Starts the server beside this process, which it does not outlive; once per process tree."""
+    if ADDRESS in os.environ:
+        return
+    folder = tempfile.mkdtemp(prefix="ragen-verl-")
+    os.environ[ADDRESS] = f"{folder}/socket"
+    subprocess.Popen([sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS]])
+
+
+def python() -> str:
+    """The command that Ray starts workers with: the client, or the plain interpreter where no server was started."""
+    if ADDRESS not in os.environ:
+        return sys.executable
+    return f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')}"
+
+
+def serve(path: str) -> None:
+    """Imports `MODULES` and forks a child for each client, until the parent process ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)  # clients that come early wait here
+    for name in MODULES:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # shared pages stay shared
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            _become(connection)
+        connection.close()
+
+
+def _become(connection: socket.socket) -> NoReturn:
+    """In the child: take over the client's environment, folder, standard streams and arguments, and run its script."""
+    with connection, connection.makefile("rb") as stream:
+        _, fds, _, _ = socket.recv_fds(connection, 1, 3)
+        wanted = json.loads(stream.readline())
+        for target, fd in enumerate(fds):
+            os.dup2(fd, target)
+            os.close(fd)
+        connection.sendall(b"1")
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(wanted["env"])
+    os.chdir(wanted["cwd"])
+    script, *_ = sys.argv = wanted["argv"]
+    sys.path[0] = os.path.dirname(script)
+    np.random.seed()  # the fork would repeat the server's; Python's own generator sees to itself
+    runpy.run_path(script, run_name="__main__")
+    sys.exit()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

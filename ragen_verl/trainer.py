@@ -124,8 +124,14 @@ class RagenTrainer(PPOTrainerSync):
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
-        """Adds `val-env/` metrics and writes the held-out trajectories."""
-        records = [json.loads(text) for text in reward_extra_infos_dict.pop(RECORD) if text]
+        """Adds `val-env/` metrics and writes the held-out trajectories.
+
+        verl hands over the last row of each; the reward of a trajectory with several rows is its return all the same.
+        """
+        texts = reward_extra_infos_dict.pop(RECORD)
+        records = [json.loads(text) for text in texts if text]
+        scores = reward_extra_infos_dict["reward"]
+        scores[:] = [json.loads(text)["return"] if text else score for text, score in zip(texts, scores, strict=True)]
         self.folder.write_trajectories("val", self.global_steps, records)
         metrics = super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs)
         return metrics | summarize(records, "val-env")

@@ -109,6 +109,7 @@ def check(config: DictConfig) -> RagenConfig:
         ragen.check_filter(config.actor_rollout_ref.rollout.n)
         _check_lengths(config, ragen)
         _check_sampling(config, ragen)
+        _check_env_tokens(config, ragen)
         _check_algorithm(config)
         check_losses(config)
         _check_batches(config, ragen)
@@ -210,6 +211,18 @@ def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:
         )
 
 
+def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
+    """A loss on environment tokens needs the trainer's own old log-probabilities: the engine has none for them."""
+    if not ragen.rollout.loss_on_env_tokens:
+        return
+    for key in ("algorithm.rollout_correction.bypass_mode", "actor_rollout_ref.rollout.calculate_log_probs"):
+        if OmegaConf.select(config, key):
+            raise RecipeError(
+                "ragen.rollout.loss_on_env_tokens trains on tokens that the engine has no log-probabilities for: "
+                f"set {key} to false."
+            )
+
+
 def _check_envs(split: str, envs: tuple) -> None:
     seen = set()
     for i, env in enumerate(envs):
@@ -239,10 +252,17 @@ def _steps(config: DictConfig) -> int:
 def _check_lengths(config: DictConfig, ragen: RagenConfig) -> None:
     rollout = config.actor_rollout_ref.rollout
     whole = rollout.prompt_length + rollout.response_length
-    if ragen.rollout.response_length > rollout.response_length:
+    turn, window = ragen.rollout.response_length, ragen.rollout.window
+    if turn > rollout.response_length:
+        row = "row" if ragen.rollout.chat_context().row_per_turn else "whole episode"
         raise RecipeError(
-            f"ragen.rollout.response_length, {ragen.rollout.response_length} tokens a turn, is more than the "
-            f"{rollout.response_length} of a whole episode: raise data.max_response_length."
+            f"ragen.rollout.response_length, {turn} tokens a turn, is more than the "
+            f"{rollout.response_length} of a {row}: raise data.max_response_length."
+        )
+    if window is not None and (window - 1) * turn >= rollout.prompt_length:
+        raise RecipeError(
+            f"data.max_prompt_length is {rollout.prompt_length} but the prompt of a window of {window} turns holds "
+            f"{window - 1} responses of up to {turn} tokens: raise the first, or lower ragen.rollout.window."
         )
     if rollout.max_model_len is not None and rollout.max_model_len < whole:
         raise RecipeError(

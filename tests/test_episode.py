@@ -15,6 +15,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import StopReason, Trajectory
 from ragen_verl.rollout.workers import EnvWorkers
 
@@ -61,7 +62,7 @@ def run(workers, env, *said, family="qwen", **options) -> Trajectory:
 
 def check_exact(played: Trajectory, engine: Engine) -> None:
     """What is trained on is, turn by turn, what the engine saw and made."""
-    ids, mask = played.prompt_ids + played.response_ids, [0] * len(played.prompt_ids) + played.response_mask
+    ids, mask = stream(played)
     assert len(ids) == len(mask)
     made = engine.made[: len(played.turns)]
     assert [turn.response_ids for turn in played.turns] == made
@@ -74,10 +75,15 @@ def check_exact(played: Trajectory, engine: Engine) -> None:
         assert mask[len(seen) : position] == [1] * len(answer)
     if made:
         assert len(ids) == position, "nothing follows the last sampled id"
-        assert [len(played.prompt_ids) + end + 1 for end in played.turn_ends] == [
-            len(seen) + len(answer) for seen, answer in zip(engine.saw, made, strict=False)
-        ]
-    assert sum(played.token_rewards) == pytest.approx(played.ret)
+    assert sum(sum(row.rewards) for row in rows_of(played)) == pytest.approx(played.ret)
+
+
+def stream(played: Trajectory) -> tuple[list[int], list[int]]:
+    """Ids and mask of an episode's only row, the prompt's zeros included."""
+    if not played.turns:
+        return played.prompt_ids, [0] * len(played.prompt_ids)
+    (row,) = rows_of(played)
+    return row.prompt_ids + row.response_ids, [0] * len(row.prompt_ids) + row.response_mask
 
 
 # -- ids --------------------------------------------------------------------------------------------------------------
@@ -131,7 +137,7 @@ def test_a_reply_cut_by_length_is_closed_by_the_prompt(workers, family):
 
 def test_a_template_that_strips_thoughts_does_not_strip_the_stream(workers):
     played = run(workers, Walk(), RIGHT, template=STRIPS_THOUGHTS)
-    assert tokenizer("qwen").decode(played.prompt_ids + played.response_ids).count(" go </think>") == 3
+    assert tokenizer("qwen").decode(stream(played)[0]).count(" go </think>") == 3
 
 
 @given(
@@ -149,17 +155,18 @@ def test_any_samples_and_any_sizes_stay_exact(workers, data, response_length, co
     )
     limits = Limits(response_length, context_length)
     played = run(workers, Walk(), *said, family=family, limits=limits, think=think)
-    assert len(played.prompt_ids) + len(played.response_ids) <= context_length or not played.turns
+    assert len(stream(played)[0]) <= context_length or not played.turns
     assert not played.excluded
     json.dumps(played.record(), allow_nan=False)
 
 
 def test_log_probs_stay_with_their_tokens(workers):
     played = run(workers, Walk(), RIGHT)
-    for value, kept in zip(played.token_log_probs, played.response_mask, strict=True):
+    (row,) = rows_of(played)
+    for value, kept in zip(row.log_probs, row.response_mask, strict=True):
         assert (value < 0) == bool(kept)
     silent = asyncio.run(start(workers, Walk(), Engine([say(tokenizer("qwen"), RIGHT)], log_probs=False)))
-    assert silent.token_log_probs is None
+    assert rows_of(silent)[0].log_probs is None
 
 
 # -- what happens in a turn -------------------------------------------------------------------------------------------
@@ -336,7 +343,7 @@ async def test_cancelling_ends_the_episode_and_closes_the_environment(workers):
         await asyncio.to_thread(wait_for, lambda env=env: env.closed == 1)
 
 
-@pytest.mark.parametrize("bad", [(0, 10), (10, -1), (10, 10, 0.0), (10, 10, 1.0, 0)])
+@pytest.mark.parametrize("bad", [(0, 10), (10, -1), (10, 10, 0.0), (10, 10, 1.0, 0), (10, 10, 1.0, 1, 0)])
 def test_sizes_that_cannot_work_are_refused(bad):
     with pytest.raises(RecipeError, match="set it above 0"):
         Limits(*bad)

@@ -10,7 +10,7 @@ import torch
 import verl.trainer.ppo.v1  # noqa: F401  (registers the plugin's trainer)
 from omegaconf import OmegaConf
 
-from ragen_verl.rollout.agent_loop import RECORD, to_output
+from ragen_verl.rollout.agent_loop import RECORD, to_outputs
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.trainer import RagenTrainer
 
@@ -64,7 +64,8 @@ def test_sizes_are_verls_again_after_the_update() -> None:
 
 def output_of(trajectory: Trajectory):
     engine = SimpleNamespace(steps={"min_global_steps": 3, "max_global_steps": 4})
-    return to_output(trajectory, engine, filler=9)
+    (output,) = to_outputs(trajectory, engine, filler=9)
+    return output
 
 
 def test_row_has_exactly_the_trajectorys_ids_mask_and_rewards() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragen_verl.rollout.rows import Row, rows_of
 from ragen_verl.rollout.trajectory import RECORD_SCHEMA, StopReason, Trajectory, Turn, plain
 
 ids = st.lists(st.integers(0, 9), min_size=1, max_size=5)
@@ -28,43 +29,79 @@ def trajectory(turns: list[Turn], stop: StopReason = StopReason.TURN_BUDGET) -> 
     return Trajectory("Walk-v0", 7, 1, turns[0].prompt_ids if turns else [], turns, stop)
 
 
-@given(turns)
-def test_ids_mask_and_rewards_have_one_length_and_partition_exactly(turns):
+def only_row(played: Trajectory, **options) -> Row:
+    (row,) = rows_of(played, **options)
+    return row
+
+
+@given(turns.filter(bool), st.booleans())
+def test_rows_have_lists_of_one_length_and_partition_the_ids(turns, row_per_turn):
     played = trajectory(turns)
-    length = len(played.response_ids)
-    assert len(played.response_mask) == len(played.token_rewards) == length
-    sampled = [i for i, kept in zip(played.response_ids, played.response_mask, strict=True) if kept]
-    between = [i for i, kept in zip(played.response_ids, played.response_mask, strict=True) if not kept]
-    assert sampled == [i for turn in turns for i in turn.response_ids]
-    assert between == [i for turn in turns[1:] for i in turn.prompt_ids]
-    assert math.isclose(sum(played.token_rewards), played.ret, abs_tol=1e-9)
-    assert [played.token_rewards[end] for end in played.turn_ends] == [turn.reward + turn.penalty for turn in turns]
-    # the last id of a turn is sampled, and an unsampled one (or nothing) follows
-    assert all(played.response_mask[end] for end in played.turn_ends)
-    assert all(end + 1 == length or not played.response_mask[end + 1] for end in played.turn_ends)
+    played.row_per_turn = row_per_turn
+    rows = rows_of(played)
+    assert [number for row in rows for number in row.turns] == list(range(1, len(turns) + 1))
+    assert len(rows) == (len(turns) if row_per_turn else 1)
+    for row in rows:
+        held = [turns[number - 1] for number in row.turns]
+        assert len(row.response_ids) == len(row.response_mask) == len(row.rewards)
+        sampled = [i for i, kept in zip(row.response_ids, row.response_mask, strict=True) if kept]
+        between = [i for i, kept in zip(row.response_ids, row.response_mask, strict=True) if not kept]
+        assert row.prompt_ids == held[0].prompt_ids
+        assert sampled == [i for turn in held for i in turn.response_ids]
+        assert between == [i for turn in held[1:] for i in turn.prompt_ids]
+        # the reward stands on the last id of a run of sampled ones
+        ends = [i for i, one in enumerate(row.response_mask) if one and not (row.response_mask[i + 1 :] or [0])[0]]
+        assert [row.rewards[end] for end in ends] == [turn.reward + turn.penalty for turn in held]
+        assert all(not reward for i, reward in enumerate(row.rewards) if i not in ends)
+    assert math.isclose(sum(sum(row.rewards) for row in rows), played.ret, abs_tol=1e-9)
 
 
-def test_the_five_lists_of_two_turns():
-    played = trajectory(
+@given(turns.filter(bool))
+def test_a_loss_on_environment_tokens_adds_exactly_what_stands_between_responses(turns):
+    plain_row, whole = only_row(trajectory(turns)), only_row(trajectory(turns), loss_on_env_tokens=True)
+    assert whole.response_mask == [1] * len(plain_row.response_ids)
+    assert sum(whole.response_mask) - sum(plain_row.response_mask) == sum(len(turn.prompt_ids) for turn in turns[1:])
+    same = ("turns", "prompt_ids", "response_ids", "log_probs", "rewards")
+    assert [getattr(whole, name) for name in same] == [getattr(plain_row, name) for name in same]
+
+
+def two_turns() -> Trajectory:
+    return trajectory(
         [
             Turn("a", [1, 2], [3, 4], [-0.1, -0.2], reward=1.0),
             Turn("b", [5], [6], [-0.3], reward=-0.1, penalty=-0.1),
         ]
     )
-    assert played.prompt_ids == [1, 2]
-    assert played.response_ids == [3, 4, 5, 6]
-    assert played.response_mask == [1, 1, 0, 1]
-    assert played.token_log_probs == [-0.1, -0.2, 0.0, -0.3]
-    assert played.token_rewards == [0.0, 1.0, 0.0, -0.2]
-    assert played.turn_ends == [1, 3]
+
+
+def test_the_row_of_two_turns():
+    played = two_turns()
+    assert only_row(played) == Row(
+        turns=[1, 2],
+        prompt_ids=[1, 2],
+        response_ids=[3, 4, 5, 6],
+        response_mask=[1, 1, 0, 1],
+        log_probs=[-0.1, -0.2, 0.0, -0.3],
+        rewards=[0.0, 1.0, 0.0, -0.2],
+    )
     assert played.ret == pytest.approx(0.8)
     played.turns[1].log_probs = None
-    assert played.token_log_probs is None
+    assert only_row(played).log_probs is None
+
+
+def test_the_rows_of_two_turns_with_prompts_of_their_own():
+    played = two_turns()
+    played.row_per_turn = True
+    assert rows_of(played) == [
+        Row([1], [1, 2], [3, 4], [1, 1], [-0.1, -0.2], [0.0, 1.0]),
+        Row([2], [5], [6], [1], [-0.3], [-0.2]),
+    ]
+    assert played.record()["row_per_turn"] is True
 
 
 def test_an_episode_without_turns_is_representable():
     failed = Trajectory("Walk-v0", 7, 1, stop_reason=StopReason.ENV_ERROR, error="reset: ValueError: no")
-    assert (failed.prompt_ids, failed.response_ids, failed.response_mask, failed.token_rewards) == ([], [], [], [])
+    assert failed.prompt_ids == [] and rows_of(failed) == []
     assert failed.excluded and not failed.success and failed.ret == 0
     assert all(value == 0.0 for value in failed.metrics().values())
     assert json.loads(json.dumps(failed.record(), allow_nan=False))["turns"] == []

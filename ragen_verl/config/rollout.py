@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from ragen_verl.config.schema import FILLED, PENALTY, POSITIVE, at_least
+from ragen_verl.config.schema import FILLED, PENALTY, POSITIVE, at_least, one_of
+from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.context import CONTEXTS, SUMMARY_TURNS, Context
 
 if TYPE_CHECKING:
     from ragen_verl.rollout.protocol import Protocol
@@ -28,6 +30,30 @@ class Rollout:
     step_timeout: float = field(default=60.0, metadata=POSITIVE)
     env_threads: int = field(default=16, metadata=at_least(1))
     seeded_sampling: bool = True
+    context: str = field(default="full", metadata=one_of(*CONTEXTS))
+    window: int | None = field(default=None, metadata=at_least(1))
+    summary_turns: int | None = field(default=None, metadata=at_least(1))
+    loss_on_env_tokens: bool = False
+    shared_group_rng: bool = False
+
+    def __post_init__(self) -> None:
+        for key, context in (("window", "window"), ("summary_turns", "single_turn")):
+            value = getattr(self, key)
+            if value is not None and self.context != context:
+                raise RecipeError(
+                    f"ragen.rollout.{key} is {value} but ragen.rollout.context is {self.context}, so it would do "
+                    f"nothing: set {key} to null, or the context to {context}."
+                )
+        if self.context == "window" and self.window is None:
+            raise RecipeError(
+                "ragen.rollout.context is window but ragen.rollout.window is null: set it to the number of turns that "
+                "a prompt shows."
+            )
+        if self.loss_on_env_tokens and self.context != "full":
+            raise RecipeError(
+                f"ragen.rollout.loss_on_env_tokens is true but with ragen.rollout.context {self.context} the response "
+                "of a row holds no environment tokens, so it would do nothing: use context full, or set it to false."
+            )
 
     def protocol(self) -> Protocol:
         """The text protocol these settings describe."""
@@ -35,3 +61,7 @@ class Rollout:
 
         names = {one.name for one in fields(Protocol)}
         return Protocol(**{one.name: getattr(self, one.name) for one in fields(self) if one.name in names})
+
+    def chat_context(self) -> Context:
+        """The rule for what a turn's prompt shows of the turns before it."""
+        return Context(self.context, self.window, self.summary_turns or SUMMARY_TURNS)

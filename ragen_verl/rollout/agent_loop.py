@@ -1,5 +1,7 @@
 """verl's agent loop over `play`: one episode per session, and exactly its tokens to the replay buffer.
 
+An episode is one row or, where the context says so, a row per turn: keys `{uid}_{session_id}_{index}`.
+
 verl creates one loop per session (experimental/agent_loop/agent_loop.py:661-695) and calls `run` with the row of
 `ragen_verl.data.EnvDataset`; what differs between engines and versions of verl stays in this file.
 """
@@ -20,11 +22,13 @@ from ragen_verl.env import make
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.rows import Row, rows_of
 from ragen_verl.rollout.trajectory import Trajectory
 from ragen_verl.rollout.workers import EnvWorkers
 
 RECORD = "trajectory"
-"""The key of `extra_fields["reward_extra_info"]` under which a trajectory's record travels, as JSON text."""
+"""The key of `extra_fields["reward_extra_info"]` under which a trajectory's record travels, as JSON text; the same on
+each of its rows."""
 
 
 class RagenOutput(AgentLoopOutput):
@@ -49,11 +53,11 @@ class RagenAgentLoop(AgentLoopBase):
         self.server_manager = server_manager
         self.tokenizer = tokenizer
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> RagenOutput:
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[RagenOutput]:
         """Plays the row's environment and seed as member `session_id` of its group."""
         ragen = _ragen_config(self.config)
         info, member = row["extra_info"], int(row["session_id"])
-        protocol = ragen.rollout.protocol()
+        protocol, context = ragen.rollout.protocol(), ragen.rollout.chat_context()
         rollout = self.config.actor_rollout_ref.rollout
         entropy = (info["seed"], member) if ragen.rollout.seeded_sampling else None
         if rollout.name == "vllm":
@@ -70,11 +74,20 @@ class RagenAgentLoop(AgentLoopBase):
                 response_length=ragen.rollout.response_length,
                 context_length=min(rollout.max_model_len, rollout.prompt_length + rollout.response_length),
                 step_timeout=ragen.rollout.step_timeout,
+                prompt_length=rollout.prompt_length if context.row_per_turn else None,
             ),
             workers=_workers(ragen.rollout.env_threads),
             env_id=info["name"],
+            context=context,
+            shared_rng=ragen.rollout.shared_group_rng,
         )
-        return to_output(trajectory, engine, filler=self.tokenizer.eos_token_id)
+        return to_outputs(
+            trajectory,
+            engine,
+            filler=self.tokenizer.eos_token_id,
+            log_probs=rollout.calculate_log_probs,
+            loss_on_env_tokens=ragen.rollout.loss_on_env_tokens,
+        )
 
 
 class Engine:
@@ -108,24 +121,40 @@ class Engine:
         return Generation(list(output.token_ids), output.log_probs)
 
 
-def to_output(trajectory: Trajectory, engine: Engine, filler: int) -> RagenOutput:
-    """A trajectory as verl's row. One without a sampled token still is a row: `filler`, masked out."""
-    response_ids = trajectory.response_ids or [filler]
-    blank = [0.0] * len(response_ids)
-    return RagenOutput(
-        prompt_ids=trajectory.prompt_ids or [filler],
-        response_ids=response_ids,
-        response_mask=trajectory.response_mask or [0],
-        response_logprobs=trajectory.token_log_probs or blank,
-        token_rewards=trajectory.token_rewards or blank,
-        reward_score=trajectory.ret,
-        num_turns=len(trajectory.turns),
-        metrics=AgentLoopMetrics(),
-        extra_fields={
-            **(engine.steps or {"min_global_steps": 0, "max_global_steps": 0}),
-            "reward_extra_info": {RECORD: json.dumps(trajectory.record(), ensure_ascii=False)},
-        },
-    )
+def to_outputs(
+    trajectory: Trajectory,
+    engine: Engine,
+    *,
+    filler: int,
+    log_probs: bool = True,
+    loss_on_env_tokens: bool = False,
+) -> list[RagenOutput]:
+    """A trajectory as verl's rows, each with the whole trajectory's record and the turns it trains on.
+
+    Args:
+        trajectory: what was played.
+        engine: knows which weights played it.
+        filler: the id of a trajectory without a sampled one, which still is a row: masked out.
+        log_probs: hand on the engine's log-probabilities; all rows of a batch or none have them.
+        loss_on_env_tokens: see `rows_of`.
+    """
+    blank = Row([], [filler], [filler], [0], [0.0], [0.0])
+    record = json.dumps(trajectory.record(), ensure_ascii=False)
+    steps = engine.steps or {"min_global_steps": 0, "max_global_steps": 0}
+    return [
+        RagenOutput(
+            prompt_ids=row.prompt_ids,
+            response_ids=row.response_ids,
+            response_mask=row.response_mask,
+            response_logprobs=(row.log_probs or [0.0] * len(row.response_ids)) if log_probs else None,
+            token_rewards=row.rewards,
+            reward_score=trajectory.ret,  # tells verl that nothing is left to score; `token_rewards` are what counts
+            num_turns=len(trajectory.turns),
+            metrics=AgentLoopMetrics(),
+            extra_fields={**steps, "turns": row.turns, "reward_extra_info": {RECORD: record}},
+        )
+        for row in rows_of(trajectory, loss_on_env_tokens) or [blank]
+    ]
 
 
 @lru_cache(maxsize=4)

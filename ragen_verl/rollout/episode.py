@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
+from ragen_verl.rollout.context import Context, Prompts
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.rollout.workers import EnvTimeout, EnvWorkers
@@ -36,26 +37,39 @@ Generate = Callable[[list[int], int], Awaitable[Generation]]
 """The engine: all ids so far and the most new ones it may sample, to what it sampled."""
 
 
+FULL = Context()
+
+
 @dataclass(frozen=True)
 class Limits:
     """Sizes of an episode.
 
     Args:
         response_length: most tokens of one response.
-        context_length: most tokens of the whole episode, prompts and responses.
+        context_length: most tokens of a prompt and the response to it; with the full history that is the episode.
         step_timeout: seconds one call of the environment (reset or step) may take.
         min_response: a turn is only begun if this many new tokens (or `response_length`, if less) fit.
+        prompt_length: most tokens of one prompt, where every turn is a training row of its own; None sets no limit.
     """
 
     response_length: int
     context_length: int
     step_timeout: float = 30.0
     min_response: int = 8
+    prompt_length: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("response_length", "context_length", "step_timeout", "min_response"):
-            if getattr(self, name) <= 0:
-                raise RecipeError(f"{name} is {getattr(self, name)}; set it above 0.")
+        for name in ("response_length", "context_length", "step_timeout", "min_response", "prompt_length"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise RecipeError(f"{name} is {value}; set it above 0.")
+
+    def room(self, prompt_ids: list[int]) -> int:
+        """Tokens a response to this prompt may have; 0 if the prompt leaves too few for a turn to be begun."""
+        if self.prompt_length is not None and len(prompt_ids) > self.prompt_length:
+            return 0
+        room = min(self.context_length - len(prompt_ids), self.response_length)
+        return room if room >= min(self.min_response, self.response_length) else 0
 
 
 async def play(
@@ -69,6 +83,8 @@ async def play(
     limits: Limits,
     workers: EnvWorkers,
     env_id: str | None = None,
+    context: Context = FULL,
+    shared_rng: bool = False,
 ) -> Trajectory:
     """Play one episode and close the environment.
 
@@ -79,6 +95,8 @@ async def play(
         generate: the engine.
         workers: the threads that environment calls run in.
         env_id: name for the record; None takes the environment's registered id or its class name.
+        context: what of its past a turn's prompt shows.
+        shared_rng: the environment is started as member 0 whatever the member, so that a group shares its luck.
 
     Returns:
         The trajectory, whatever happened. An environment that raised or hung, or an engine that raised or sampled
@@ -86,12 +104,12 @@ async def play(
         Only cancellation comes out of here as an exception.
     """
     name = env_id or getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
-    trajectory = Trajectory(name, seed, member)
-    guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory)
+    trajectory = Trajectory(name, seed, member, row_per_turn=context.row_per_turn)
+    guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory, 0 if shared_rng else member)
     started = time.perf_counter()
     try:
         try:
-            await _Episode(guard, protocol, chat, generate, limits, trajectory).run()
+            await _Episode(guard, protocol, chat, generate, limits, trajectory, context).run()
         except _Failure as failure:
             trajectory.stop_reason, trajectory.error = failure.reason, str(failure)
             log.warning("%s, seed %s, member %s: %s: %s", name, seed, member, failure.reason, failure)
@@ -132,22 +150,25 @@ class _Episode:
         generate: Generate,
         limits: Limits,
         trajectory: Trajectory,
+        context: Context,
     ) -> None:
-        self.env, self.protocol, self.chat = env, protocol, chat
+        self.env, self.protocol, self.chat, self.context = env, protocol, chat, context
         self.generate, self.limits, self.trajectory = generate, limits, trajectory
-        self.ids: list[int] = []
+        self.held = 0  # ids that the row in hand holds already
 
     async def run(self) -> None:
-        state, user = await self.env.reset(self.protocol)
-        new_ids = self.chat.initial(self.protocol.system(), user)
-        self.trajectory.prompt_ids = new_ids
+        state, head = await self.env.reset(self.protocol)
+        prompts = Prompts(self.context, self.protocol, self.chat, head)
         actions_left = self.env.budget
         for number in range(1, self.protocol.max_turns + 1):
-            room = self.limits.context_length - len(self.ids) - len(new_ids)
-            if room < min(self.limits.min_response, self.limits.response_length):
+            prompt = prompts.next(self.trajectory.turns, state, actions_left)
+            if number == 1:
+                self.trajectory.prompt_ids = prompt
+            room = self.limits.room(prompt)
+            if not room:
                 self.trajectory.stop_reason = StopReason.CONTEXT_FULL
                 return
-            turn = await self._sample(state, new_ids, min(room, self.limits.response_length))
+            turn = await self._sample(state, prompt, room)
             stop = await self._act(turn, actions_left)
             actions_left -= len(turn.executed)
             if stop is None and actions_left <= 0:
@@ -156,15 +177,13 @@ class _Episode:
                 self.trajectory.stop_reason = stop
                 return
             state = turn.observation
-            user = self.protocol.next_user(number + 1, state, actions_left, turn.reward, turn.valid)
-            new_ids = self.chat.turn(self.chat.closed(turn.response_ids), user)
         self.trajectory.stop_reason = StopReason.TURN_BUDGET
 
-    async def _sample(self, state: str, new_ids: list[int], max_tokens: int) -> Turn:
+    async def _sample(self, state: str, prompt: list[int], max_tokens: int) -> Turn:
         """Ask the engine for one response and read it."""
         started = time.perf_counter()
         try:
-            sampled = await self.generate(self.ids + new_ids, max_tokens)
+            sampled = await self.generate(prompt, max_tokens)
         except Exception as error:
             raise _Failure(StopReason.ENGINE_ERROR, "generate", error) from error
         finally:
@@ -176,7 +195,8 @@ class _Episode:
             raise _Failure(
                 StopReason.ENGINE_ERROR, "generate", f"{len(response)} tokens but {len(log_probs)} log-probabilities"
             )
-        self.ids = self.ids + new_ids + response
+        new_ids = prompt[self.held :]
+        self.held = 0 if self.context.row_per_turn else len(prompt) + len(response)
         text = self.chat.decode(response)
         parsed = self.protocol.parse(text)
         turn = Turn(
@@ -230,8 +250,9 @@ class _GuardedEnv:
     safe, so its own thread closes the environment when it comes back.
     """
 
-    def __init__(self, env: Env, workers: EnvWorkers, timeout: float, trajectory: Trajectory) -> None:
+    def __init__(self, env: Env, workers: EnvWorkers, timeout: float, trajectory: Trajectory, member: int) -> None:
         self.env, self.workers, self.timeout, self.trajectory = env, workers, timeout, trajectory
+        self.member = member
         self.hung = False
         self.budget = 0
         self._names: set[str] | None = None
@@ -239,13 +260,13 @@ class _GuardedEnv:
         self._busy = self._closing = self._closed = False
 
     async def reset(self, protocol: Protocol) -> tuple[str, str]:
-        """Start the episode; returns the first observation and the first user message."""
+        """Start the episode; returns the first observation, and the head of every prompt."""
 
         def start() -> tuple[str, str]:
-            state, _ = self.env.reset(seed=self.trajectory.seed, options={"member": self.trajectory.member})
+            state, _ = self.env.reset(seed=self.trajectory.seed, options={"member": self.member})
             self.budget = protocol.budget(self.env)
             self._names = None if self.env.actions is None else {name.strip().lower() for name in self.env.actions}
-            return _text(state), protocol.first_user(self.env, state)
+            return _text(state), protocol.head(self.env)
 
         return await self._call("reset", start)
 

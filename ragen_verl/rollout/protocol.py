@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from ragen_verl.errors import RecipeError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ragen_verl.env.core import Env
+    from ragen_verl.rollout.trajectory import Turn
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+ACTIONS_SHOWN = 200
+"""Characters of a past turn's actions that a summary shows: free text has no length of its own."""
 _TAG = re.compile("|".join(TAGS))
 # Linear: runs of white space between the two tags do not overlap, so each is scanned a bounded number of times.
 _THINK_TO_ANSWER = re.compile(r"</think>\s*<answer>")
@@ -99,15 +104,21 @@ class Protocol:
             env: gives `instruction`, `symbols`, `actions` and, if needed, `max_actions` and `render()`.
             state: the observation that `reset` returned; None asks `env.render()`.
         """
-        budget = self.budget(env)
+        block = self.turn(1, env.render() if state is None else state, self.budget(env))
+        return self.opening(self.head(env), block)
+
+    def opening(self, head: str, user: str) -> str:
+        """The first user message of a prompt: the task (`head`, if there is any) and what the turn says itself."""
+        return f"{head}\n\n{user}" if head else user
+
+    def head(self, env: Env) -> str:
+        """Task, symbols and actions, as known after `env.reset`."""
         head = [env.instruction.strip()]
         if env.symbols:
             head.append("Symbols: " + ", ".join(f"{symbol} {meaning}" for symbol, meaning in env.symbols.items()) + ".")
         if env.actions:
-            head.append(f"Actions: {', '.join(env.actions)}. {self._how_many(budget)}")
-        head_text = "\n".join(line for line in head if line)
-        turn = self.turn(1, env.render() if state is None else state, budget)
-        return f"{head_text}\n\n{turn}" if head_text else turn
+            head.append(f"Actions: {', '.join(env.actions)}. {self._how_many(self.budget(env))}")
+        return "\n".join(line for line in head if line)
 
     def _how_many(self, budget: int) -> str:
         text = f"You can make up to {_count(budget)}"
@@ -129,7 +140,30 @@ class Protocol:
 
     def next_user(self, number: int, state: str, actions_left: int, reward: float, valid: bool = True) -> str:
         """The user message between two turns: reward of the last one, an explanation if wanted, block of the next."""
-        parts = [self.reward(reward)]
+        return self._after(self.reward(reward), number, state, actions_left, valid)
+
+    def summary_user(self, number: int, state: str, actions_left: int, turns: Sequence[Turn], shown: int) -> str:
+        """The user message of turn `number` where no message before it is shown: the past in short, then the turn.
+
+        Args:
+            number, state, actions_left: as in `turn`.
+            turns: the turns so far, one at least.
+            shown: how many of them, counted from the last, are listed.
+        """
+        return self._after(self.summary(turns, shown), number, state, actions_left, turns[-1].valid)
+
+    def summary(self, turns: Sequence[Turn], shown: int) -> str:
+        """The past turns in short: how many, and of the last `shown` the executed actions and the raw reward."""
+        listed = list(enumerate(turns, start=1))[-shown:]
+        last = "" if len(listed) == len(turns) else f", the last {len(listed)} of them"
+        lines = [f"Your turns so far: {len(turns)}{last}"]
+        for number, turn in listed:
+            actions = _short(f" {self.action_sep} ".join(turn.executed)) or "no action"
+            lines.append(f"Turn {number}: {actions}, reward {compact(turn.reward)}")
+        return "\n".join(lines)
+
+    def _after(self, past: str, number: int, state: str, actions_left: int, valid: bool) -> str:
+        parts = [past]
         if self.explain_invalid and not valid:
             parts.append(f"Your last reply was not valid: use the form {self.form} and known actions only.")
         parts.append(self.turn(number, state, actions_left))
@@ -165,6 +199,12 @@ def compact(value: float) -> str:
     """A reward as short text: `1`, `-0.1`, `10.9`; rounded to 6 decimals, so sums of floats show no noise."""
     text = f"{value:.6f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
+
+
+def _short(text: str) -> str:
+    """One line of at most `ACTIONS_SHOWN` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= ACTIONS_SHOWN else line[:ACTIONS_SHOWN] + "..."
 
 
 def _count(actions: int) -> str:

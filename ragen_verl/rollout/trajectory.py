@@ -1,4 +1,4 @@
-"""What one episode leaves behind: ids, mask and rewards for training, metrics, and a record for people to read."""
+"""What one episode leaves behind: its turns with their ids, metrics, and a record for people to read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Turn:
 
     Attributes:
         state: observation the model saw.
-        prompt_ids: ids new since the last response; for the first turn the whole prompt.
+        prompt_ids: ids new since the last response; for the first turn, and where every turn is a training row of its
+            own, the whole prompt.
         response_ids: sampled ids, verbatim, at least one.
         log_probs: one per sampled id, or None if the engine gave none.
         text, think: decoded response, and its thoughts.
@@ -103,6 +104,7 @@ class Trajectory:
         stop_reason, success: how it ended; success is `stop_reason == SOLVED`.
         error: what was raised, for `ENV_ERROR` and `ENGINE_ERROR`.
         seconds, generate_seconds, env_seconds: wall-clock time in all, waiting for the engine, for the environment.
+        row_per_turn: every turn is a training row of its own, with a prompt of its own; otherwise one row holds all.
     """
 
     env_id: str
@@ -115,6 +117,7 @@ class Trajectory:
     seconds: float = 0.0
     generate_seconds: float = 0.0
     env_seconds: float = 0.0
+    row_per_turn: bool = False
 
     @property
     def success(self) -> bool:
@@ -125,47 +128,6 @@ class Trajectory:
     def excluded(self) -> bool:
         """Environment or engine failed: out of loss, statistics and group baselines, only counted."""
         return self.stop_reason in (StopReason.ENV_ERROR, StopReason.ENGINE_ERROR)
-
-    # -- for training: five lists of one length, everything after `prompt_ids` -----------------------------------------
-
-    @property
-    def response_ids(self) -> list[int]:
-        """All ids after `prompt_ids`: sampled responses and what stands between them."""
-        return self._join(lambda turn: turn.prompt_ids, lambda turn: turn.response_ids)
-
-    @property
-    def response_mask(self) -> list[int]:
-        """1 exactly on sampled ids."""
-        return self._join(lambda turn: [0] * len(turn.prompt_ids), lambda turn: [1] * len(turn.response_ids))
-
-    @property
-    def token_log_probs(self) -> list[float] | None:
-        """The engine's log-probabilities on sampled ids, 0 elsewhere; None if some response came without."""
-        if any(turn.log_probs is None for turn in self.turns):
-            return None
-        return self._join(lambda turn: [0.0] * len(turn.prompt_ids), lambda turn: turn.log_probs)
-
-    @property
-    def token_rewards(self) -> list[float]:
-        """Reward plus penalty of each turn on the last sampled id of that turn, 0 elsewhere."""
-        rewards = [0.0] * len(self.response_ids)
-        for index, turn in zip(self.turn_ends, self.turns, strict=True):
-            rewards[index] = turn.reward + turn.penalty
-        return rewards
-
-    @property
-    def turn_ends(self) -> list[int]:
-        """Index into `response_ids` of each turn's last sampled id."""
-        ends, length = [], 0
-        for number, turn in enumerate(self.turns):
-            length += len(turn.response_ids) + (len(turn.prompt_ids) if number else 0)
-            ends.append(length - 1)
-        return ends
-
-    def _join(self, between: Any, sampled: Any) -> list:
-        # The first turn's prompt is `prompt_ids`, so it is left out here.
-        parts = [list(between(turn) if number else []) + list(sampled(turn)) for number, turn in enumerate(self.turns)]
-        return [item for part in parts for item in part]
 
     @property
     def ret(self) -> float:
@@ -219,6 +181,7 @@ class Trajectory:
             "success": self.success,
             "return": plain(self.ret),
             "excluded": self.excluded,
+            "row_per_turn": self.row_per_turn,
             "error": self.error,
             "seconds": round(self.seconds, 4),
             "metrics": plain(self.metrics()),

@@ -1,0 +1,213 @@
+"""One batch of trajectories as the estimators see it: rewards, the mask of sampled tokens, and who belongs to whom.
+
+Three views of the same tokens are used. A *field* is (rows, T), as verl has it. A *stream* is (tokens,): the sampled
+tokens alone, row after row, so that what stands on observation tokens cannot enter any formula, not even as NaN. A
+*table* is (trajectories, turns), zero where a trajectory has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class CreditBatch:
+    """The rows of one update and what credit is computed from. All tensors on one device.
+
+    Attributes:
+        rewards: (rows, T) float32, in the environment's unit; a turn's reward on its last sampled token, or rewards on
+            any sampled tokens (a KL penalty is on all of them). Others are never read.
+        mask: (rows, T) bool, integer or float, 1 exactly on sampled tokens. A turn is a longest run of them. A row
+            without one is padding and counts nowhere.
+        groups: (rows,) int64, the group (initial state) of the row's trajectory.
+        trajectories: (rows,) int64, the row's trajectory; it can have several rows, one after the other.
+        order: (rows,) int64, place of the row in its trajectory, distinct inside it.
+        values: (rows, T) float32, the critic's value before each sampled token, or None.
+        states: for each row, for each of its turns, the key of the state that the turn started in, or None.
+
+    Raises:
+        ValueError: shapes that do not belong together, or states that are not one per turn.
+    """
+
+    rewards: Tensor
+    mask: Tensor
+    groups: Tensor
+    trajectories: Tensor
+    order: Tensor
+    values: Tensor | None = None
+    states: list[list[Hashable]] | None = None
+
+    def __post_init__(self) -> None:
+        shape = self.rewards.shape
+        fields = [self.mask] if self.values is None else [self.mask, self.values]
+        if len(shape) != 2 or any(one.shape != shape for one in fields):
+            shapes = [tuple(one.shape) for one in (self.rewards, *fields)]
+            raise ValueError(f"rewards, mask and values have the shapes {shapes} but belong to one (rows, T)")
+        if any(one.shape != shape[:1] for one in (self.groups, self.trajectories, self.order)):
+            raise ValueError(f"groups, trajectories and order need one entry for each of {shape[0]} rows")
+        if self.states is not None and len(self.states) != shape[0]:
+            raise ValueError(f"{len(self.states)} rows of states for {shape[0]} rows")
+
+    @cached_property
+    def sampled(self) -> Tensor:
+        """(rows, T) bool: the mask."""
+        return self.mask.bool()
+
+    @cached_property
+    def members(self) -> Members:
+        """The trajectories that have a sampled token, and their groups."""
+        rows = self.sampled.any(dim=1).nonzero().squeeze(1)
+        labels, trajectory = torch.unique(self.trajectories[rows], return_inverse=True)
+        group = torch.zeros(len(labels), dtype=torch.int64, device=rows.device)
+        group[trajectory] = self.groups[rows]
+        names, group = torch.unique(group, return_inverse=True)
+        return Members(rows, trajectory, group, len(names), self.sampled)
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The turns of all rows: runs of the mask."""
+        return Turns.of(self)
+
+    def stream(self, field: Tensor) -> Tensor:
+        """A (rows, T) field on the sampled tokens alone, (tokens,) float32."""
+        return torch.masked_select(field, self.sampled).float()
+
+    def field(self, stream: Tensor) -> Tensor:
+        """A (tokens,) stream at its place in (rows, T) float32, 0 elsewhere."""
+        empty = torch.zeros(self.mask.shape, dtype=torch.float32, device=stream.device)
+        return empty.masked_scatter_(self.sampled, stream.float())
+
+
+@dataclass(frozen=True)
+class Members:
+    """Rows, their trajectories, and the trajectories' groups, renumbered without gaps.
+
+    Attributes:
+        rows: (used,) int64, indices of the rows that have a sampled token.
+        trajectory: (used,) int64, the trajectory of each of them, below `len(group)`.
+        group: (trajectories,) int64, the group of each trajectory, below `groups`.
+        groups: how many groups there are.
+        sampled: (rows, T) bool.
+    """
+
+    rows: Tensor
+    trajectory: Tensor
+    group: Tensor
+    groups: int
+    sampled: Tensor
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def total(self, field: Tensor) -> Tensor:
+        """Sum of a (rows, T) field over the sampled tokens of each trajectory, (trajectories,) float64."""
+        sums = torch.where(self.sampled, field, 0).sum(dim=1, dtype=torch.float64)
+        return _zeros(len(self), sums).index_add_(0, self.trajectory, sums[self.rows])
+
+    def per_row(self, values: Tensor, otherwise: float = 0.0) -> Tensor:
+        """One number per trajectory as one per row, (rows, 1) float32."""
+        out = torch.full((len(self.sampled), 1), otherwise, dtype=torch.float32, device=values.device)
+        out[self.rows, 0] = values.float()[self.trajectory]
+        return out
+
+    def spread(self, values: Tensor) -> Tensor:
+        """One number per trajectory on each of its sampled tokens, (rows, T) float32, 0 elsewhere."""
+        return self.per_row(values) * self.sampled
+
+
+@dataclass(frozen=True)
+class Turns:
+    """All turns of a batch, row after row, with their place in the stream and in their trajectory. int64 tensors.
+
+    Attributes:
+        row: (turns,), the row it stands in.
+        trajectory: (turns,), its trajectory, numbered as in `Members`.
+        number: (turns,), 0 for its trajectory's first turn, whatever row that is in.
+        place: (turns,), its number among the turns of its row.
+        length: (turns,), sampled tokens.
+        start: (turns,), index of its first token in the stream.
+        after: (turns,), tokens of its trajectory that come after it.
+        following: (turns,), the turn that comes next in its trajectory, -1 for the last.
+        shape: of a table, (trajectories, most turns of a trajectory).
+    """
+
+    row: Tensor
+    trajectory: Tensor
+    number: Tensor
+    place: Tensor
+    length: Tensor
+    start: Tensor
+    after: Tensor
+    following: Tensor
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, batch: CreditBatch) -> Turns:
+        """Find the turns of a batch and put them in the order of their trajectories."""
+        edges = torch.nn.functional.pad(batch.sampled, (1, 1)).to(torch.int8).diff(dim=1).nonzero()
+        row, first, stop = edges[::2, 0].contiguous(), edges[::2, 1], edges[1::2, 1]
+        length = stop - first
+        members = batch.members
+        of_row = torch.zeros(len(batch.mask), dtype=torch.int64, device=row.device)
+        of_row[members.rows] = members.trajectory
+        trajectory = of_row[row]
+        chronological = torch.argsort(batch.order[row], stable=True)
+        chronological = chronological[torch.argsort(trajectory[chronological], stable=True)]
+        counts = torch.bincount(trajectory, minlength=len(members))
+        ends = length[chronological].cumsum(0)  # tokens up to and with this turn, all trajectories in a line
+        owner = trajectory[chronological]
+        last = (counts.cumsum(0) - 1)[owner]
+        ranks = torch.arange(len(row), device=row.device)
+        following = torch.where(ranks < last, chronological.roll(-1), -1)
+        return cls(
+            row=row,
+            trajectory=trajectory,
+            number=_placed(chronological, ranks - (counts.cumsum(0) - counts)[owner]),
+            place=ranks - torch.searchsorted(row, row),
+            length=length,
+            start=length.cumsum(0) - length,
+            after=_placed(chronological, ends[last] - ends),
+            following=_placed(chronological, following),
+            shape=(len(members), int(counts.max()) if len(counts) else 0),
+        )
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def last(self) -> Tensor:
+        """(turns,) int64: index of each turn's last token in the stream."""
+        return self.start + self.length - 1
+
+    def total(self, stream: Tensor) -> Tensor:
+        """Sum of a (tokens,) stream over each turn, (turns,) float64."""
+        sums = torch.nn.functional.pad(stream.cumsum(0, dtype=torch.float64), (1, 0))
+        return sums[self.start + self.length] - sums[self.start]
+
+    def spread(self, values: Tensor) -> Tensor:
+        """One number per turn on each of its tokens, (tokens,)."""
+        return values.repeat_interleave(self.length)
+
+    def table(self, values: Tensor) -> Tensor:
+        """One number per turn at (trajectory, number), 0 where a trajectory has ended, (trajectories, turns)."""
+        table = torch.zeros(self.shape, dtype=values.dtype, device=values.device)
+        table[self.trajectory, self.number] = values
+        return table
+
+    def entries(self, table: Tensor) -> Tensor:
+        """One number per turn from a table, (turns,)."""
+        return table[self.trajectory, self.number]
+
+
+def _placed(index: Tensor, values: Tensor) -> Tensor:
+    """`values` at `index`: the inverse of values[index] for a permutation."""
+    return torch.empty_like(values).scatter_(0, index, values)
+
+
+def _zeros(count: int, like: Tensor) -> Tensor:
+    return torch.zeros(count, dtype=like.dtype, device=like.device)

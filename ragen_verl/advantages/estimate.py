@@ -1,0 +1,52 @@
+"""`estimate`: one call for every estimator of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragen_verl.advantages.batch import CreditBatch
+from ragen_verl.advantages.registry import ESTIMATORS, WEIGHTS
+
+
+def estimate(name: str, batch: CreditBatch, options: Mapping[str, Any] | None = None) -> tuple[Tensor, Tensor]:
+    """Advantages of every sampled token.
+
+    Args:
+        name: a name in `ESTIMATORS`.
+        batch: the rows of one update.
+        options: what differs from the estimator's defaults (`ESTIMATORS[name].options`), and `weight`: `none`;
+            `length`, which divides a trajectory's advantage by its sampled tokens over their mean in the batch
+            (RAGEN's `grpo_advantage_length_weight`); or `turns`, the same with its number of turns.
+
+    Returns:
+        advantages and returns (the critic's target where there is a critic), (rows, T) float32, 0 outside the mask.
+
+    Raises:
+        KeyError: no such estimator.
+        ValueError: an option that the estimator does not read, or a batch without what it needs.
+    """
+    estimator = ESTIMATORS[name]
+    options = dict(options or {})
+    weight = options.pop("weight", "none")
+    if weight not in WEIGHTS:
+        raise ValueError(f"weight is {weight!r} but has to be one of {', '.join(WEIGHTS)}")
+    if unknown := set(options) - set(estimator.options):
+        raise ValueError(f"{name} does not read {', '.join(sorted(unknown))}")
+    with torch.no_grad():
+        advantages, returns = estimator.function(batch, **{**estimator.options, **options})
+        if weight != "none":
+            advantages = advantages * batch.members.per_row(_weights(batch, weight))
+    return advantages, returns
+
+
+def _weights(batch: CreditBatch, weight: str) -> Tensor:
+    """mean size / size of each trajectory, (trajectories,) float64; the mean is over trajectories, each once."""
+    turns = batch.turns
+    amounts = turns.length if weight == "length" else torch.ones_like(turns.length)
+    sizes = torch.zeros(turns.shape[0], dtype=torch.int64, device=amounts.device)
+    sizes = sizes.index_add_(0, turns.trajectory, amounts).double()
+    return sizes.mean() / sizes

@@ -1,0 +1,89 @@
+"""Generalised advantage estimation with a critic: over tokens, over turns, over both (arXiv 1506.02438, eq. 16).
+
+All three whiten the advantage over the sampled tokens of the batch, as verl does; `returns`, the critic's target, is
+the advantage before whitening plus the value. Nothing is bootstrapped from an observation token: V of a token is the
+critic's value before that token was sampled, and the token after a turn's last one is the next turn's first.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ragen_verl.advantages.batch import CreditBatch
+from ragen_verl.advantages.scan import following, inside_turns, over_trajectories, over_turns
+from ragen_verl.advantages.statistics import whitened
+
+
+def gae(batch: CreditBatch, gamma: float = 1.0, lam: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Token-level GAE over the sampled tokens of each trajectory, in its rows' order.
+
+    delta_t = r_t + gamma * V_(t+1) - V_t, A_t = delta_t + gamma * lam * A_(t+1), V = 0 after the last token.
+
+    Returns:
+        Whitened advantages and critic targets A_t + V_t, (rows, T) float32.
+    """
+    rewards, values = batch.stream(batch.rewards), _values(batch)
+    delta = rewards + gamma * following(values, batch.turns) - values
+    advantages = over_trajectories(delta, batch.turns, gamma * lam)
+    return batch.field(whitened(advantages)), batch.field(advantages + values)
+
+
+def turn_gae(batch: CreditBatch, turn_gamma: float = 1.0, turn_lam: float = 1.0) -> tuple[Tensor, Tensor]:
+    """GAE with a whole turn as one action: V_k is the value before the turn's first sampled token.
+
+    delta_k = r_k + turn_gamma * V_(k+1) - V_k, A_k = delta_k + turn_gamma * turn_lam * A_(k+1), with r_k the sum of the
+    turn's rewards.
+
+    Returns:
+        Whitened A_k on every token of turn k, and the critic target A_k + V_k on every token of turn k, so that the
+        value of a turn is learnt from all of its tokens. (rows, T) float32.
+    """
+    turns = batch.turns
+    rewards = turns.table(turns.total(batch.stream(batch.rewards)))
+    values = turns.table(_values(batch)[turns.start].double())
+    advantages = _over_turns(rewards, values, turn_gamma, turn_lam)
+    returns = turns.entries(advantages + values).float()
+    stream = turns.spread(turns.entries(advantages).float())
+    return batch.field(whitened(stream)), batch.field(turns.spread(returns))
+
+
+def bi_level_gae(
+    batch: CreditBatch, gamma: float = 1.0, lam: float = 1.0, turn_gamma: float = 0.95, turn_lam: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Turn-level GAE at the last token of each turn, then token-level GAE inside the turn (RAGEN, VAGEN).
+
+    Level 1, with V_k the value before turn k's last sampled token and r_k its reward:
+    delta_k = r_k + turn_gamma * (I_(k+1) + V_(k+1)) - V_k, A_k = delta_k + turn_gamma * turn_lam * A_(k+1). I_(k+1) are
+    the rewards on the next turn's other tokens; they are 0 but for a KL penalty, where RAGEN's formula loses them.
+
+    Level 2: the last token has A_k; before it delta_t = r_t + gamma * V_(t+1) - V_t and
+    A_t = delta_t + gamma * lam * A_(t+1), which ends with the turn. With all four at 1 this is `gae`.
+
+    Returns:
+        Whitened advantages and critic targets A_t + V_t (on a turn's last token A_k + V_k), (rows, T) float32.
+    """
+    turns = batch.turns
+    rewards, values = batch.stream(batch.rewards), _values(batch)
+    last = rewards[turns.last].double()
+    inner = turns.table(turns.total(rewards) - last)
+    ends = turns.table(values[turns.last].double())
+    # what is collected on the way to the next turn's last token belongs to the step that leads there
+    reached = torch.nn.functional.pad(inner[:, 1:], (0, 1))
+    turn_level = _over_turns(turns.table(last) + turn_gamma * reached, ends, turn_gamma, turn_lam)
+    delta = rewards + gamma * following(values, turns) - values
+    delta[turns.last] = turns.entries(turn_level).float()
+    advantages = inside_turns(delta, turns, gamma * lam)
+    return batch.field(whitened(advantages)), batch.field(advantages + values)
+
+
+def _over_turns(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:
+    """GAE along (trajectories, turns) tables that are 0 after a trajectory's end."""
+    after = torch.nn.functional.pad(values[:, 1:], (0, 1))
+    return over_turns(rewards + gamma * after - values, gamma * lam)
+
+
+def _values(batch: CreditBatch) -> Tensor:
+    if batch.values is None:
+        raise ValueError("this estimator needs the critic's values, and the batch has none")
+    return batch.stream(batch.values)

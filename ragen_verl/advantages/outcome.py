@@ -1,0 +1,68 @@
+"""Estimators over the return of a whole trajectory: R, the sum of the rewards on its sampled tokens, undiscounted.
+
+Means and deviations are over trajectories, each counted once however many rows it has. A member that failed and was
+dropped is not there, and the group is what is left of it. `returns` is what verl's functions give: the advantage, but
+for `reinforce_plus_plus`.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ragen_verl.advantages.batch import CreditBatch
+from ragen_verl.advantages.scan import over_trajectories
+from ragen_verl.advantages.statistics import centred, whitened
+
+
+def grpo(batch: CreditBatch, norm_adv_by_std_in_grpo: bool = True) -> tuple[Tensor, Tensor]:
+    """A = (R - mean) / (std + 1e-6) of the group, on every sampled token (arXiv 2402.03300, section 4.1.2).
+
+    0 for a group of one and for a group with equal returns. verl gives a group of one its raw return.
+
+    Args:
+        norm_adv_by_std_in_grpo: divide by the group's sample standard deviation.
+    """
+    members = batch.members
+    returns = members.total(batch.rewards)
+    one = members.spread(centred(returns, members.group, members.groups, by_std=norm_adv_by_std_in_grpo))
+    return one, one
+
+
+def dr_grpo(batch: CreditBatch) -> tuple[Tensor, Tensor]:
+    """A = R - mean of the group, on every sampled token (Dr. GRPO, arXiv 2503.20783, section 3.2); 0 for one member."""
+    return grpo(batch, norm_adv_by_std_in_grpo=False)
+
+
+def rloo(batch: CreditBatch) -> tuple[Tensor, Tensor]:
+    """A = R - mean of the group's other members = n / (n - 1) * (R - mean), on every sampled token; 0 for one member.
+
+    arXiv 2402.14740.
+    """
+    members = batch.members
+    returns = members.total(batch.rewards)
+    count = members.group.bincount(minlength=members.groups)[members.group]
+    off = centred(returns, members.group, members.groups, by_std=False)
+    one = members.spread(off * count / (count - 1).clamp(min=1))
+    return one, one
+
+
+def reinforce_plus_plus(batch: CreditBatch, gamma: float = 1.0) -> tuple[Tensor, Tensor]:
+    """G_t = r_t + gamma * G_(t+1) over the trajectory's sampled tokens, whitened over the batch (arXiv 2501.03262).
+
+    Returns:
+        Whitened G_t, and G_t itself.
+    """
+    returns = over_trajectories(batch.stream(batch.rewards), batch.turns, gamma)
+    return batch.field(whitened(returns)), batch.field(returns)
+
+
+def reinforce_plus_plus_baseline(batch: CreditBatch) -> tuple[Tensor, Tensor]:
+    """R - mean of the group on every sampled token, whitened over the sampled tokens of the batch (arXiv 2501.03262).
+
+    A group of one enters the whitening with 0.
+    """
+    members = batch.members
+    returns = members.total(batch.rewards)
+    off = members.spread(centred(returns, members.group, members.groups, by_std=False))
+    one = batch.field(whitened(batch.stream(off)))
+    return one, one

@@ -1,0 +1,62 @@
+"""Means and spreads of groups, and whitening: each trajectory, or each token, exactly once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+EPSILON = 1e-6
+"""Added to a group's standard deviation, and the value up to which it counts as none (as in RAGEN and verl)."""
+
+WHITEN_EPSILON = 1e-8
+"""Added to the variance when whitening (as in verl)."""
+
+
+def group_mean(values: Tensor, index: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Mean of each group, and how many are in it.
+
+    Args:
+        values: (n,) or (n, k) float64.
+        index: (n,) int64, the group of each.
+        groups: number of groups.
+
+    Returns:
+        (groups,) or (groups, k) means and (groups,) or (groups, 1) counts.
+    """
+    counts = torch.bincount(index, minlength=groups).reshape(-1, *[1] * (values.dim() - 1))
+    sums = torch.zeros(groups, *values.shape[1:], dtype=values.dtype, device=values.device)
+    return sums.index_add_(0, index, values) / counts.clamp(min=1), counts
+
+
+def centred(values: Tensor, index: Tensor, groups: int, *, by_std: bool) -> Tensor:
+    """x - mean of its group, divided by the group's sample standard deviation + EPSILON where `by_std`.
+
+    A group of one has nothing to compare with and gives 0. So does, where `by_std`, a group whose deviation is at most
+    EPSILON: what it differs by is rounding. No result is larger than (n - 1) / sqrt(n) for a group of n.
+
+    Args:
+        values: (n,) or (n, k) float64; each column is normalised on its own.
+        index: (n,) int64, the group of each.
+        groups: number of groups.
+    """
+    mean, counts = group_mean(values, index, groups)
+    off = values - mean[index]
+    if by_std:
+        variance = group_mean(off**2, index, groups)[0] * counts / (counts - 1).clamp(min=1)
+        std = variance.sqrt()[index]
+        off = torch.where(std > EPSILON, off / (std + EPSILON), 0)
+    return torch.where(counts[index] > 1, off, 0)
+
+
+def whitened(stream: Tensor) -> Tensor:
+    """(x - mean) / sqrt(variance + 1e-8) over all sampled tokens of the batch, sample variance; 0 for a single one.
+
+    Args:
+        stream: (tokens,) float32.
+    """
+    if len(stream) < 2:
+        return torch.zeros_like(stream)
+    mean = stream.mean(dtype=torch.float64)
+    off = stream - mean.float()
+    variance = (off @ off).double() / (len(stream) - 1)
+    return off * (variance + WHITEN_EPSILON).rsqrt().float()

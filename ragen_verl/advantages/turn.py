@@ -1,0 +1,84 @@
+"""Estimators that compare turns, without a critic: GiGPO and turn-level GRPO.
+
+G_k = r_k + gamma * G_(k+1) is the discounted return from turn k on, r_k the sum of the turn's rewards. `returns` is the
+advantage, as for all estimators that compare groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import torch
+from torch import Tensor
+
+from ragen_verl.advantages.batch import CreditBatch
+from ragen_verl.advantages.scan import over_turns
+from ragen_verl.advantages.statistics import centred
+
+
+def gigpo(
+    batch: CreditBatch, norm_adv_by_std_in_grpo: bool = True, step_weight: float = 1.0, step_gamma: float = 0.95
+) -> tuple[Tensor, Tensor]:
+    """A = A_episode + step_weight * A_step (arXiv 2505.10978, section 4).
+
+    A_episode is `grpo`'s. A_step compares G_k, discounted by `step_gamma`, with all turns of the group that started in
+    the same state (the anchor), from whichever trajectory and however often; a state met once gives 0, so a group
+    without a common state but the first is `grpo` after the first turn.
+
+    Args:
+        norm_adv_by_std_in_grpo: divide by the sample standard deviation, at both levels.
+        step_weight: omega.
+        step_gamma: discount per turn.
+
+    Raises:
+        ValueError: the batch has no states, or not one for each turn.
+    """
+    turns, members = batch.turns, batch.members
+    rewards = turns.total(batch.stream(batch.rewards))
+    episode = torch.zeros(len(members), dtype=torch.float64, device=rewards.device)
+    episode.index_add_(0, turns.trajectory, rewards)
+    episode = centred(episode, members.group, members.groups, by_std=norm_adv_by_std_in_grpo)
+    anchor, anchors = _anchors(batch)
+    step = turns.entries(over_turns(turns.table(rewards), step_gamma))
+    step = centred(step, anchor, anchors, by_std=norm_adv_by_std_in_grpo)
+    one = batch.field(turns.spread((episode[turns.trajectory] + step_weight * step).float()))
+    return one, one
+
+
+def turn_grpo(
+    batch: CreditBatch, norm_adv_by_std_in_grpo: bool = True, turn_gamma: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """A_k = (G_k - mean) / (std + 1e-6) over the group at turn k, on every token of the turn; 0 for one member.
+
+    Mean and deviation are over all members of the group: one that has ended before turn k enters with G_k = 0, which is
+    what it collects from there on. So the number of terms is that of the group at every turn and does not depend on
+    when a trajectory itself stops, which would bias the baseline.
+
+    Args:
+        norm_adv_by_std_in_grpo: divide by the sample standard deviation.
+        turn_gamma: discount per turn.
+    """
+    turns, members = batch.turns, batch.members
+    rewards = turns.table(turns.total(batch.stream(batch.rewards)))
+    returns = over_turns(rewards, turn_gamma)
+    table = centred(returns, members.group, members.groups, by_std=norm_adv_by_std_in_grpo)
+    one = batch.field(turns.spread(turns.entries(table).float()))
+    return one, one
+
+
+def _anchors(batch: CreditBatch) -> tuple[Tensor, int]:
+    """For each turn the number of its anchor, the pair of its group and the state it started in; and how many."""
+    turns = batch.turns
+    if batch.states is None:
+        raise ValueError("gigpo needs the state that each turn started in, and the batch has none")
+    found = turns.row.bincount(minlength=len(batch.mask)).tolist()
+    for row, count in enumerate(found):
+        if count and len(batch.states[row]) != count:
+            raise ValueError(f"row {row} has {count} turns but {len(batch.states[row])} states")
+    groups = batch.members.group[turns.trajectory].tolist()
+    numbers: dict[tuple[int, Hashable], int] = {}
+    index = [
+        numbers.setdefault((group, batch.states[row][place]), len(numbers))
+        for group, row, place in zip(groups, turns.row.tolist(), turns.place.tolist(), strict=True)
+    ]
+    return torch.tensor(index, dtype=torch.int64, device=turns.row.device), len(numbers)

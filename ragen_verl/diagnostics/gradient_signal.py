@@ -1,0 +1,116 @@
+"""Gradient signal: does the task's gradient come from the groups whose returns differ? (RAGEN-2, arXiv 2604.06268)
+
+The task gradient of a prompt is bounded by the spread of its returns, |g_task(x)| <= C sqrt(Var[R | X=x]), while the
+gradients of the entropy bonus and of KL do not depend on rewards. So where the spread is small the regularisers are
+what moves the weights. Here groups are put into buckets by spread and measured norms become metrics; numpy only, the
+norms come from `ragen_verl.probes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+ALL = "all"
+"""The name of the bucket that holds every row."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Rows that are measured together.
+
+    Attributes:
+        name: `all`, or `bucket_1` (the least spread) up to `bucket_<n>`, as RAGEN-2 names them.
+        rows: indices into the batch, ascending.
+        spreads: sample standard deviation of the raw returns of each of its groups, shape (groups,).
+    """
+
+    name: str
+    rows: tuple[int, ...]
+    spreads: tuple[float, ...]
+
+
+def split(rows_of: Sequence[Sequence[int]], spreads: Sequence[float], buckets: int) -> list[Bucket]:
+    """Put groups into quantiles of their spread, the whole batch first.
+
+    Groups of equal spread share a bucket, so the result does not depend on their order; a bucket that stays empty is
+    left out. Without two different spreads there is nothing to compare, and the whole batch is all that is returned.
+
+    Args:
+        rows_of: the rows of each group.
+        spreads: sample standard deviation of each group's raw returns, shape (groups,).
+        buckets: quantiles at most.
+
+    Raises:
+        ValueError: a spread is missing or not finite.
+    """
+    values = np.asarray(spreads, dtype=np.float64)
+    if len(values) != len(rows_of) or not np.isfinite(values).all():
+        raise ValueError(f"{len(rows_of)} groups need as many finite spreads, not {list(spreads)}")
+    members: dict[int, list[int]] = {}
+    for group, value in enumerate(values):
+        quantile = int((values < value).sum()) * min(buckets, len(values)) // len(values)
+        members.setdefault(quantile, []).append(group)
+    named = [(f"bucket_{quantile + 1}", members[quantile]) for quantile in sorted(members)]
+    chosen = [(ALL, list(range(len(values)))), *(named if len(named) > 1 else [])]
+    return [
+        Bucket(
+            name,
+            tuple(sorted(row for group in groups for row in rows_of[group])),
+            tuple(values[groups].tolist()),
+        )
+        for name, groups in chosen
+        if groups
+    ]
+
+
+def summarize(
+    buckets: Sequence[Bucket], norms: Sequence[Mapping[str, float]], coefficients: Mapping[str, float]
+) -> dict[str, float]:
+    """Metrics of one measurement, under RAGEN-2's names where it has one.
+
+    Args:
+        buckets: what `split` returned.
+        norms: for each bucket the norm of the gradient of `task` (the policy loss), `entropy` (mean token entropy) and,
+            with a reference model, `kl` (mean KL estimate), each with coefficient 1 and averaged over the bucket.
+        coefficients: weight of `entropy` and `kl` in the recipe's loss.
+
+    Returns:
+        `grad_norm/<bucket>/<component>`, `.../reward_std_{mean,min,max}`, `.../sample_count`, `.../sample_pct`;
+        `.../signal_to_noise`: the task's norm over that of the regularisers with the recipe's coefficients, where there
+        is any (their norms added up, so a lower bound); `grad_norm/<component>_high_over_low`: highest bucket's norm
+        over the lowest one's; `grad_norm/<component>_rank_correlation`: Spearman's over the buckets, of three or more.
+        RAGEN-2 expects the last two to be large for `task`, and 1 and 0 for the others.
+    """
+    metrics: dict[str, float] = {}
+    total = len(buckets[0].rows) if buckets else 0
+    for bucket, found in zip(buckets, norms, strict=True):
+        prefix = f"grad_norm/{bucket.name}"
+        metrics |= {f"{prefix}/{component}": float(norm) for component, norm in found.items()}
+        for name, statistic in (("mean", np.mean), ("min", np.min), ("max", np.max)):
+            metrics[f"{prefix}/reward_std_{name}"] = float(statistic(bucket.spreads))
+        metrics[f"{prefix}/sample_count"] = float(len(bucket.rows))
+        metrics[f"{prefix}/sample_pct"] = len(bucket.rows) / total
+        noise = sum(abs(weight) * found.get(component, 0.0) for component, weight in coefficients.items())
+        if noise > 0:
+            metrics[f"{prefix}/signal_to_noise"] = float(found["task"] / noise)
+    parts = [found for bucket, found in zip(buckets, norms, strict=True) if bucket.name != ALL]
+    if len(parts) < 2:
+        return metrics
+    for component in parts[0]:
+        values = np.array([found[component] for found in parts])
+        if values[0] > 0:
+            metrics[f"grad_norm/{component}_high_over_low"] = float(values[-1] / values[0])
+        if len(parts) > 2 and (correlation := _rank_correlation(values)) is not None:
+            metrics[f"grad_norm/{component}_rank_correlation"] = correlation
+    return metrics
+
+
+def _rank_correlation(values: np.ndarray) -> float | None:
+    """Spearman's correlation of the values with their place; None where all are equal."""
+    ranks = (values[:, None] > values).sum(axis=1) + ((values[:, None] == values).sum(axis=1) - 1) / 2
+    if (ranks == ranks[0]).all():
+        return None
+    return float(np.corrcoef(np.arange(len(values)), ranks)[0, 1])

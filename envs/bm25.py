@@ -1,0 +1,52 @@
+"""Search by BM25 over a fixed list of texts, through the package bm25s."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from ragen_verl.errors import MissingExtra
+
+_WORD = re.compile(r"\w+")
+_QUERY_WORDS = 64
+
+
+def words(text: str) -> list[str]:
+    """Return the lower-case words of `text`, a plural's last s left out."""
+    found = _WORD.findall(text.lower())
+    return [word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word for word in found]
+
+
+class Bm25:
+    """An index to search from any number of threads; nothing in it changes after it is built.
+
+    Args:
+        texts: what is searched; results are positions in it.
+
+    Raises:
+        MissingExtra: without bm25s.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        try:
+            import bm25s
+        except ImportError:
+            raise MissingExtra('Search needs bm25s: run pip install "ragen-verl[search]".') from None
+        self._index = bm25s.BM25()
+        self._index.index([words(text) or [""] for text in texts], show_progress=False)
+
+    def search(self, query: str, k: int) -> list[int]:
+        """Return the positions of up to `k` texts that share a word with `query`, the best first.
+
+        Only the query's first 64 words count. Equally good ones come in their order.
+        """
+        known = [word for word in words(query[:10_000])[:_QUERY_WORDS] if word in self._index.vocab_dict]
+        if not known:
+            return []
+        scores = self._index.get_scores(known)
+        best = np.flatnonzero(scores > 0)
+        if len(best) > k:
+            best = best[scores[best] >= np.partition(scores[best], -k)[-k]]
+        return best[np.argsort(-scores[best], kind="stable")][:k].tolist()

@@ -1,0 +1,51 @@
+"""One JSON request to a server that an environment asks, with a time limit and retries. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+from ragen_verl.errors import RecipeError
+
+
+def check_url(url: str, what: str) -> None:
+    """Raise RecipeError unless `url` is an http or https address; `what` names the argument."""
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise RecipeError(f"{what} must be an address that begins with http:// or https://, not {url!r}.")
+
+
+def post_json(url: str, body: dict[str, Any], *, timeout: float, retries: int, token: str = "") -> Any:
+    """POST `body` to `url` and return the JSON that comes back.
+
+    A failed connection, a time-out, an answer that is no JSON and the statuses 429 and 5xx are tried again after 0.1,
+    0.2, 0.4 .. seconds, at most 5.
+
+    Args:
+        url: the address.
+        body: what is sent, as JSON.
+        timeout: seconds that one attempt may take to connect or to wait for more of the answer.
+        retries: attempts after the first one.
+        token: sent as a bearer token if not empty.
+
+    Raises:
+        ConnectionError: if the server gave no usable answer; nothing an episode should be scored for.
+    """
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    for attempt in range(retries + 1):
+        if attempt:
+            time.sleep(min(5.0, 0.05 * 2**attempt))
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as response:
+                return json.load(response)
+        except urllib.error.HTTPError as error:
+            problem = f"status {error.code}"
+            error.close()
+            if error.code != 429 and error.code < 500:
+                break
+        except (OSError, ValueError) as error:  # URLError and time-outs are OSErrors, bad JSON a ValueError
+            problem = str(getattr(error, "reason", error))
+    raise ConnectionError(f"{url} gave no answer ({problem}): check that the server runs there.")

@@ -1,0 +1,5 @@
+"""WebShop (arXiv 2207.01206) in Python alone: shop, search, goals and score."""
+
+from ragen_envs.webshop.env import WebShop
+
+__all__ = ["WebShop"]

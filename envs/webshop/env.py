@@ -1,0 +1,291 @@
+"""WebShop: find a product by search, choose its options, buy it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from ragen_envs.text import AnyText, parse_call
+from ragen_envs.webshop.catalogue import BUTTONS, SPLITS, Catalogue, Goal, Product, shared
+from ragen_envs.webshop.reward import score
+
+from ragen_verl.env import Env, Step
+from ragen_verl.errors import RecipeError
+
+_FOUND = 50
+_PER_PAGE = 10
+_MAX_STEPS = 100
+_HOME, _PREVIOUS, _NEXT, *_DETAILS, _BUY = BUTTONS
+
+
+class WebShop(Env):
+    """## Description
+
+    A web shop and an instruction that says what to buy: kind of product, attributes, options, price limit. The task,
+    actions, pages and score of WebShop (arXiv 2207.01206) with the rules RAGEN plays it by (arXiv 2504.20073), in
+    Python alone. Search is BM25 by the package bm25s: `pip install "ragen-verl[search]"`.
+
+    ## Action Space
+
+    Text: `search[keywords]` on the search page, elsewhere `click[...]` on what the page lists; in any case. The actions
+    at hand end every observation.
+
+    ## Observation Space
+
+    Text: the instruction, the page, the actions at hand. Pages: search; results, ten of at most 50 per page; item, with
+    price and options; its description, features and, with `show_attributes`, attributes; the receipt.
+
+    ## Starting State
+
+    The search page with a goal drawn uniformly from `split`. Depends on the seed alone.
+
+    ## Rewards
+
+    On buying, with score = type * (attributes matched + options matched + price kept) / (attributes + options asked for
+    + 1) from the paper: the score itself (`reward="dense"`, as in the paper and RAGEN), or 1 for a score of 1 and
+    0 for any other ("binary", as in RAGEN-2). 0 before.
+
+    ## Episode End
+
+    Terminates on `click[buy now]`; success is a score of 1. Truncates after 100 actions.
+
+    ## Arguments
+
+    - `reward="dense"`: or "binary".
+    - `split="train"`: "train", "val" or "test": in a fixed order the first 500 goals are for test, the next 1,000
+      for val, all others for train; of fewer than 3,000 a sixth and a third.
+    - `products=None`: how many; by default 1,500 made-up ones, or all of `data_dir`.
+    - `data_dir=None`: folder with the original's items_shuffle.json, items_ins_v2.json and items_human_ins.json (the
+      last one may be missing: synthetic goals).
+    - `show_attributes=False`: items have a page with their attributes.
+
+    ## Version History
+
+    - v0: first version. Unlike the original: BM25 by another library, so ranks differ; what counts as a noun of a title
+      is decided by lists, not by a tagger; prices drawn from ranges and price limits depend on the product alone; there
+      are no reviews; options count at most as often as asked for. Unlike RAGEN, no sentence names a budget that is not
+      the budget.
+    """
+
+    max_actions = 9
+    instruction = (
+        "You are shopping: find a product that fits the instruction, choose the options it asks for and buy it. Search "
+        "with a few words for the kind of product and its properties, and leave sizes and colors for the item's page. "
+        "An action is search[words] or click[something listed]. Buying ends the game and earns up to 1, the closer the "
+        "product, the more: something similar is better than nothing."
+    )
+
+    def __init__(
+        self,
+        reward: Literal["dense", "binary"] = "dense",
+        split: Literal["train", "val", "test"] = "train",
+        products: int | None = None,
+        data_dir: str | None = None,
+        show_attributes: bool = False,
+    ) -> None:
+        if reward not in ("dense", "binary"):
+            raise RecipeError(f"WebShop's reward must be 'dense' or 'binary', not {reward!r}.")
+        if split not in SPLITS:
+            raise RecipeError(f"WebShop's split must be one of {SPLITS}, not {split!r}.")
+        if products is not None and (isinstance(products, bool) or not isinstance(products, int) or products < 1):
+            raise RecipeError(f"WebShop's products must be an integer of 1 or more, not {products!r}.")
+        if data_dir is not None and not isinstance(data_dir, str):
+            raise RecipeError(f"WebShop's data_dir must be the path of a folder, not {data_dir!r}.")
+        if not isinstance(show_attributes, bool):
+            raise RecipeError(f"WebShop's show_attributes must be true or false, not {show_attributes!r}.")
+        self.binary, self.split, self._source = reward == "binary", split, (data_dir, products)
+        self._details = tuple(name for name in _DETAILS if show_attributes or name != "attributes")
+        if not self.catalogue.span(split):
+            raise RecipeError(f"WebShop has {len(self.catalogue.goals)} goals, too few for the split {split!r}.")
+        self.action_space = AnyText(100_000, min_length=0, charset=self.charset)
+        self.observation_space = AnyText(100_000, min_length=0, charset=self.charset)
+        self._goal_number: int | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        """Go to the search page of a new session."""
+        self.results: list[int] = []
+        self.page = "search"
+        self.results_page = 0
+        self.asin = ""
+        self.chosen: dict[str, str] = {}
+        self.score: float | None = None
+        self._actions_made = 0
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The shop, shared by all instances of this process and therefore not part of a copy."""
+        return shared(*self._source)
+
+    @property
+    def goal(self) -> Goal | None:
+        """What to buy; None before the first reset."""
+        return None if self._goal_number is None else self.catalogue.goals[self._goal_number]
+
+    @property
+    def product(self) -> Product | None:
+        """What the item page shows."""
+        return self.catalogue.by_asin.get(self.asin)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Draw a goal and open the search page."""
+        self.start(seed, options)
+        span = self.catalogue.span(self.split)
+        self._goal_number = span[int(self.np_random.integers(len(span)))]
+        self._clear()
+        return self.render(), {}
+
+    def step(self, action: str) -> Step:
+        """Search or click; what the page does not offer changes nothing."""
+        _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
+        call = parse_call(action, ("search", "click"))
+        before = self._state()
+        if call is None or self.score is not None or not self._act(*call):
+            return self._result(0.0, valid=False, effective=False)
+        self._actions_made += 1
+        reward = 0.0 if self.score is None else float(self.score == 1.0) if self.binary else self.score
+        return self._result(reward, valid=True, effective=self._state() != before)
+
+    def _state(self) -> tuple:
+        return self.page, self.results, self.results_page, self.asin, tuple(self.chosen.items())
+
+    def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
+        bought = self.score is not None
+        return self.outcome(
+            reward,
+            terminated=bought,
+            truncated=not bought and self._actions_made >= _MAX_STEPS,
+            success=self.score == 1.0,
+            valid=valid,
+            effective=effective,
+            score=self.score or 0.0,
+            purchase=float(bought),
+        )
+
+    # -- the shop -----------------------------------------------------------------------------------------------------
+
+    def _act(self, name: str, argument: str) -> bool:
+        """Do what the page offers under this name; tell whether it offers it."""
+        if name == "search":
+            if self.page != "search" or not argument:
+                return False
+            self.results, self.results_page, self.page = self.catalogue.index.search(argument, _FOUND), 0, "results"
+            return True
+        target = argument.lower()
+        if target not in self.clickables():
+            return False
+        if target in BUTTONS:
+            self._press(target)
+        elif self.page == "results":
+            self.asin, self.page, self.chosen = target, "item", {}
+        else:
+            self._choose(target)
+        return True
+
+    def _press(self, button: str) -> None:
+        if button == _HOME:
+            self.page = "search"
+        elif button == _BUY:
+            self.score, self.page = round(score(self.product, self.chosen, self.goal), 6), "receipt"
+        elif button in _DETAILS:
+            self.page = button
+        elif self.page == "results":
+            self.results_page += 1 if button == _NEXT else -1
+        else:
+            self.page = "results" if self.page == "item" else "item"
+
+    def _choose(self, value: str) -> None:
+        names = [name for name, values in self.product.options.items() if value in values]
+        # One value under two names is rare; the second click on it then chooses it under the second name.
+        self.chosen[next((name for name in names if self.chosen.get(name) != value), names[0])] = value
+
+    def _shown(self) -> list[Product]:
+        first = self.results_page * _PER_PAGE
+        return [self.catalogue.products[place] for place in self.results[first : first + _PER_PAGE]]
+
+    def clickables(self) -> list[str]:
+        """Return what the page lets one click, in lower case."""
+        if self.page == "results":
+            last_page = (self.results_page + 1) * _PER_PAGE >= len(self.results)
+            links = [_HOME] + [_PREVIOUS] * (self.results_page > 0) + [_NEXT] * (not last_page)
+            return links + [product.asin.lower() for product in self._shown()]
+        if self.page == "item":
+            values = dict.fromkeys(value for values in self.product.options.values() for value in values)
+            return [_HOME, _PREVIOUS, *self._details, _BUY, *values]
+        return [_HOME, _PREVIOUS] if self.page in _DETAILS else []
+
+    def available_actions(self) -> list[str]:
+        """Return the actions at hand as the observation lists them."""
+        return ["search[<words>]"] * (self.page == "search") + [f"click[{name}]" for name in self.clickables()]
+
+    # -- pages as text ------------------------------------------------------------------------------------------------
+
+    def render(self) -> str:
+        """Return the instruction, the page and the actions at hand."""
+        if self.goal is None:
+            return ""
+        lines = [f"Instruction: {self.goal.instruction}", *self._body()]
+        if self.page != "receipt":
+            lines.append(f"Available actions: {', '.join(self.available_actions())}")
+        return "\n".join(lines)
+
+    def _body(self) -> list[str]:
+        if self.page == "search":
+            return ["Search page"]
+        if self.page == "results":
+            lines = [f"Page {self.results_page + 1} (Total results: {len(self.results)})"]
+            return lines + [f"[{p.asin.lower()}] {p.title}, ${p.price:.2f}" for p in self._shown()]
+        product = self.product
+        if self.page == "receipt":
+            return [f"Bought {product.title}.", f"Score: {self.score:.3g}"]
+        if self.page != "item":
+            texts = {"description": (product.description,), "features": product.features}
+            return [f"{self.page.capitalize()} of {product.title}", *texts.get(self.page, product.attributes)]
+        lines = [product.title, f"Price: ${product.price:.2f}"]
+        for name, values in product.options.items():
+            picked = f" (chosen: {self.chosen[name]})" if name in self.chosen else ""
+            lines.append(f"{name}: {', '.join(values)}{picked}")
+        return lines
+
+    # -- players ------------------------------------------------------------------------------------------------------
+
+    def random_action(self, rng: np.random.Generator) -> str:
+        """Return one of the actions at hand, each equally likely; searches are for two words of the instruction."""
+        if self.page == "search":
+            words = self.goal.instruction.split()
+            return f"search[{' '.join(words[k] for k in rng.integers(len(words), size=2))}]"
+        offered = self.available_actions()
+        return offered[int(rng.integers(len(offered)))] if offered else ""
+
+    def oracle(self) -> list[str]:
+        """Return the way to the product the goal was made for, with its options; [] once something is bought.
+
+        Where a search for its title does not find it, the way to the best of what is found.
+        """
+        goal = self.goal
+        if goal is None or self.score is not None:
+            return []
+        if self.asin == goal.product.asin.lower() and self.page not in ("search", "results"):
+            plan = [f"click[{_PREVIOUS}]"] if self.page in _DETAILS else []
+            return plan + self._finish(goal.product, self.chosen)
+        plan = [] if self.page == "search" else [f"click[{_HOME}]"]
+        products = [self.catalogue.products[place] for place in self.catalogue.index.search(goal.product.title, _FOUND)]
+        if not products:
+            return []
+        if goal.product in products:
+            place = products.index(goal.product)
+        else:
+            scores = [score(product, _wanted(product, goal), goal) for product in products]
+            place = int(np.argmax(scores))
+        plan += [f"search[{goal.product.title}]"] + [f"click[{_NEXT}]"] * (place // _PER_PAGE)
+        return [*plan, f"click[{products[place].asin.lower()}]", *self._finish(products[place], {})]
+
+    def _finish(self, product: Product, chosen: dict[str, str]) -> list[str]:
+        wanted = _wanted(product, self.goal)
+        clicks = [f"click[{value}]" for name, value in wanted.items() if chosen.get(name) != value]
+        return [*clicks, f"click[{_BUY}]"]
+
+
+def _wanted(product: Product, goal: Goal) -> dict[str, str]:
+    """Return the options of a product that the goal asks for, by name."""
+    return {name: value for name, values in product.options.items() for value in values if value in goal.options}

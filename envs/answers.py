@@ -1,0 +1,124 @@
+"""Comparison of answers: numbers by value, texts by what they say, choices by letter or wording.
+
+What is compared was written by a model: nothing is evaluated, every pattern is linear and texts have a limit.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections.abc import Sequence
+from fractions import Fraction
+
+LONGEST = 10_000
+"""Characters an answer may have; a longer one is not read."""
+
+_DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,40})(?:\.[0-9]{1,40})?|\.[0-9]{1,40}"
+_RATIO = rf"(?:\\[dt]?frac\{{(?P<top>-?(?:{_DIGITS}))\}}\{{(?P<bottom>{_DIGITS})\}})"
+_NUMBER = re.compile(
+    rf"(?<![0-9.,])(?P<sign>-?)(?P<currency>[$€£] ?)?(?:{_RATIO}|(?P<first>{_DIGITS})(?: ?/ ?(?P<second>{_DIGITS}))?)"
+    r"(?P<percent> ?%)?(?![0-9])"
+)
+_MARK = re.compile(r"####|answer is:?|\\boxed\s*\{", re.IGNORECASE)
+_LATEX = re.compile(r"\\(?:left|right|displaystyle|text|mathrm|mbox|[!,;: ])|\\\(|\\\)|\$")
+
+
+def plain(text: str) -> str:
+    """Return `text` in compatibility form, with typographic signs as ASCII and LaTeX decorations removed."""
+    text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("–", "-")
+    text = text.replace("\\$", "$").replace("\\%", "%").replace("{,}", ",").replace("\\dfrac", "\\frac")
+    return _LATEX.sub(" ", text.replace("\\tfrac", "\\frac")).strip()
+
+
+def final(text: str) -> str:
+    """Return what follows the last mark of a final answer (`\\boxed{`, "####", "answer is"), or all of `text`."""
+    marks = list(_MARK.finditer(text))
+    if not marks:
+        return text
+    rest = text[marks[-1].end() :]
+    if not marks[-1].group().endswith("{"):
+        return rest
+    depth = 1
+    for place, sign in enumerate(rest):
+        depth += (sign == "{") - (sign == "}")
+        if depth == 0:
+            return rest[:place]
+    return rest
+
+
+def number(text: str, whole: bool = False) -> Fraction | None:
+    """Return the number that `text` states, exactly, or None.
+
+    Reads signs, thousands commas, decimals, a/b, \\frac{a}{b} and currency; a percent sign is a unit, not a factor.
+    Of several numbers the last counts.
+
+    Args:
+        text: an answer.
+        whole: the number must be the whole text.
+    """
+    if len(text) > LONGEST:
+        return None
+    text = final(plain(text)).strip()
+    text = re.sub(r"(?<=[0-9}]) ?\.$", "", text)
+    if whole:
+        match = _NUMBER.fullmatch(text)
+        return _value(match) if match else None
+    last = None
+    for match in _NUMBER.finditer(text):
+        last = match
+    return _value(last) if last else None
+
+
+def _value(match: re.Match) -> Fraction | None:
+    above, below = match["top"] or match["first"], match["bottom"] or match["second"]
+    value = Fraction(above.replace(",", ""))
+    if below:
+        divisor = Fraction(below.replace(",", ""))
+        if not divisor:
+            return None
+        value /= divisor
+    return -value if match["sign"] else value
+
+
+def same_number(answer: str, truth: str) -> bool:
+    """Tell whether `answer` states the number `truth`."""
+    value = number(answer)
+    return value is not None and value == number(truth)
+
+
+def wording(text: str) -> str:
+    """Return `text` without case, articles, punctuation at the ends and differences in white space."""
+    words = plain(text).casefold().split()
+    text = " ".join(word for word in words if word not in ("a", "an", "the")) or " ".join(words)
+    return text.strip(string.punctuation + " ") or text
+
+
+def same_text(answer: str, truth: str) -> bool:
+    """Tell whether `answer` says `truth`: case, articles, white space and outer punctuation do not count."""
+    return wording(answer) == wording(truth)
+
+
+def same_mathematics(answer: str, truth: str) -> bool:
+    """Tell whether `answer` is `truth`: by value where `truth` is a number, else sign by sign without blanks."""
+    wanted = number(truth, whole=True)
+    if wanted is not None:
+        return number(answer) == wanted
+
+    def signs(text: str) -> str:
+        return re.sub(r"[\s{}]+", "", plain(final(plain(text)))).casefold().rstrip(".")
+
+    return bool(signs(truth)) and signs(answer) == signs(truth)
+
+
+def chosen(answer: str, choices: Sequence[str]) -> int | None:
+    """Return the number of the choice that `answer` names, by its letter ("B", "(b)", "B. text") or its wording."""
+    text = plain(answer)
+    worded = [place for place, choice in enumerate(choices) if same_text(text, choice)]
+    if len(worded) == 1:
+        return worded[0]
+    match = re.fullmatch(r"\(?([A-Za-z])(?:[).:]\s*(.*))?", text, re.DOTALL)
+    if match is None:
+        return None
+    place = ord(match[1].upper()) - ord("A")
+    return place if place < len(choices) else None

@@ -1,0 +1,63 @@
+"""`ragen-verl verdict`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ragen_verl.cli.app import app, console
+from ragen_verl.errors import RecipeError
+
+
+def lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """The steps of metrics.jsonl; a line without `echo/` metrics gets them from the step's trajectories, if there.
+
+    A line cut short by a kill is skipped.
+
+    Raises:
+        RecipeError: the folder is no run's, or its metrics.jsonl has no step.
+    """
+    from ragen_verl.diagnostics.echo_trap import indicators
+
+    file = folder / "metrics.jsonl"
+    if not file.is_file():
+        raise RecipeError(f"{folder} has no metrics.jsonl: name the folder of a run (ragen.run.dir).")
+    rows = [row for text in file.read_text("utf-8").splitlines() if isinstance(row := _parse(text), dict)]
+    rows = [row for row in rows if isinstance(row.get("step"), int)]
+    if not rows:
+        raise RecipeError(f"{file} has no line with a step: the run logged nothing yet, or this is another file.")
+    for row in rows:
+        played = folder / "trajectories" / "train" / f"{row['step']:06d}.jsonl"
+        if played.is_file() and not any(name.startswith("echo/") for name in row):
+            records = [record for text in played.read_text("utf-8").splitlines() if (record := _parse(text))]
+            row = indicators(records) | row
+        yield row
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return None
+
+
+@app.command()
+def verdict(
+    run_dir: Path = typer.Argument(help="A run's folder (ragen.run.dir), finished or not."),
+    baseline_steps: int = typer.Option(10, min=3, help="First steps whose median metrics are held against."),
+    window: int = typer.Option(5, min=3, help="Last steps whose median says where a metric is now."),
+    as_json: bool = typer.Option(False, "--json", help="Print what verdict.json has instead of tables."),
+) -> None:
+    """Say whether a run is healthy, and if not why, since which step, and what to change."""
+    from ragen_verl.diagnostics.table import verdict_table
+    from ragen_verl.diagnostics.verdict import judge
+
+    found = judge(lines(run_dir), baseline_steps, window)
+    if as_json:
+        typer.echo(json.dumps(found.record(), indent=2))
+    else:
+        console().print(verdict_table(found, indicators=True))

@@ -1,0 +1,66 @@
+"""`ragen.diagnostics` and `ragen.stop`: what is watched while training, and what a warning does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ragen_verl.config.probes import GradientSignal, MutualInformation
+from ragen_verl.config.schema import POSITIVE, at_least, one_of
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far the trainer's log-probabilities of sampled tokens are from the engine's.
+
+    Attributes:
+        threshold: nats; `drift/share` is the share of sampled tokens beyond it.
+        bypass_freq: with `algorithm.rollout_correction.bypass_mode`, steps between two measurements, each one more
+            pass of the actor over the batch; the first step is measured, and None never measures. Without bypass mode
+            every step is measured at no cost.
+    """
+
+    threshold: float = field(default=0.5, metadata=POSITIVE)
+    bypass_freq: int | None = field(default=10, metadata=at_least(1))
+
+    def due(self, step: int, bypass_mode: bool) -> bool:
+        """Whether `step` (from 1) is measured."""
+        return not bypass_mode or (self.bypass_freq is not None and (step - 1) % self.bypass_freq == 0)
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What is watched while training.
+
+    Attributes:
+        baseline_steps: first steps whose median every metric is held against.
+        window: last steps whose median says where a metric is now.
+        ngram: words per n-gram of the repetition metrics.
+        drift, mutual_information, gradient_signal: their own blocks.
+    """
+
+    baseline_steps: int = field(default=10, metadata=at_least(3))
+    window: int = field(default=5, metadata=at_least(3))
+    ngram: int = field(default=3, metadata=at_least(1))
+    drift: Drift = field(default_factory=Drift)
+    mutual_information: MutualInformation = field(default_factory=MutualInformation)
+    gradient_signal: GradientSignal = field(default_factory=GradientSignal)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What a warning does, and RAGEN-2's early-stop rules; a rule that is None is off.
+
+    Attributes:
+        on_warning: `continue`, or `stop` after the step of the verdict's first warning; a note stops nothing.
+        keep_good: keep the best checkpoint and the last one before the first warning.
+        reward_variance_collapse: consecutive steps with an in-group std of returns below 10 % of the mean of the first
+            ten; RAGEN-2's paper says 5, its code 10.
+        low_validation_success: consecutive evaluations with a success below 1 % in some environment; RAGEN-2: 5.
+        empty_filtered_steps: consecutive steps in which the filter kept no group; RAGEN-2: 5.
+    """
+
+    on_warning: str = field(default="continue", metadata=one_of("continue", "stop"))
+    keep_good: bool = True
+    reward_variance_collapse: int | None = field(default=None, metadata=at_least(1))
+    low_validation_success: int | None = field(default=None, metadata=at_least(1))
+    empty_filtered_steps: int | None = field(default=None, metadata=at_least(1))

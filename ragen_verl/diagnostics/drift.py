@@ -1,0 +1,106 @@
+"""Token drift: how far the trainer's log-probabilities of sampled tokens are from the engine's.
+
+The two run different kernels on the same weights. In float32 they agree to 1e-5, in bfloat16 to about 1e-2 per
+token; more means a token sequence that was encoded anew, weights that did not arrive, another temperature.
+
+What is compared, and when (verl 0.9.1, trainer/ppo/v1/trainer_base.py):
+
+`algorithm.rollout_correction.bypass_mode: false`: verl computes `old_log_probs` with the trainer's weights before
+the update, at every step. Those against `rollout_log_probs`; no further pass.
+
+`bypass_mode: true`: verl copies the engine's log-probabilities to `old_log_probs`, so the two are equal by
+construction and there is nothing to compare; verl's `rollout_corr/*` and `training/rollout_probs_diff_*` are not
+logged either. What is left is `actor/ppo_kl`, a signed mean over all mini-batches, in which drift and what the
+update itself moved are mixed, so no alarm reads it. Instead, every `bypass_freq` steps one pass of the actor over
+the batch gives the trainer's log-probabilities.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from transfer_queue import KVBatchMeta
+
+THRESHOLD = 0.5  # nats: a ratio of 1.65, which every clip range of PPO cuts
+
+
+def token_drift(
+    old_log_probs: torch.Tensor,
+    rollout_log_probs: torch.Tensor,
+    response_mask: torch.Tensor,
+    threshold: float = THRESHOLD,
+) -> dict[str, float]:
+    """Absolute differences of log-probabilities over sampled tokens.
+
+    Args:
+        old_log_probs: the trainer's, in nats, float, any shape.
+        rollout_log_probs: the engine's, of the same shape.
+        response_mask: of the same shape; non-zero on sampled tokens. What stands elsewhere is never read.
+        threshold: nats.
+
+    Returns:
+        `drift/mean` and `drift/max`: of |trainer - engine| over sampled tokens whose difference is finite;
+        `drift/share`: share of sampled tokens where it is above `threshold` or not finite; `drift/tokens`: how many
+        sampled tokens there are. Without one, only the last, 0; without a finite one, no mean and no max.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if not old_log_probs.shape == rollout_log_probs.shape == response_mask.shape:
+        shapes = [tuple(one.shape) for one in (old_log_probs, rollout_log_probs, response_mask)]
+        raise ValueError(f"shapes {shapes} of log-probabilities and mask are not one batch")
+    sampled = response_mask.bool()
+    distance = (old_log_probs[sampled].double() - rollout_log_probs[sampled].double()).abs()
+    metrics = {"drift/tokens": float(distance.numel())}
+    if not distance.numel():
+        return metrics
+    metrics["drift/share"] = (~(distance <= threshold)).double().mean().item()
+    finite = distance[torch.isfinite(distance)]
+    if finite.numel():
+        metrics |= {"drift/mean": finite.mean().item(), "drift/max": finite.max().item()}
+    return metrics
+
+
+def batch_drift(
+    batch: KVBatchMeta, threshold: float = THRESHOLD, actor: Any = None, temperature: float = 1.0
+) -> dict[str, float]:
+    """`token_drift` of a batch in verl's TransferQueue, to be called after verl's `_compute_old_log_prob`.
+
+    Args:
+        batch: the batch whose `old_log_probs` were written; verl's padding rows count nowhere.
+        threshold: nats.
+        actor: for bypass mode, the trainer's `actor_rollout_wg`: one pass over the batch replaces the copied
+            `old_log_probs`. What it writes to the queue (`log_probs`) nothing else in bypass mode reads.
+        temperature: for bypass mode, `actor_rollout_ref.rollout.temperature`.
+    """
+    import transfer_queue as tq
+    from verl.workers.utils.padding import response_from_nested
+
+    ours = "old_log_probs"
+    if actor is not None:
+        actor.compute_log_prob(_for_inference(batch, temperature))
+        ours = "log_probs"
+    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+    data = tq.kv_batch_get(
+        keys=keys, partition_id=batch.partition_id, select_fields=[ours, "rollout_log_probs", "response_mask"]
+    )
+    if actor is not None:
+        data[ours] = response_from_nested(data.pop(ours), data["response_mask"])
+    data = data.to_padded_tensor()
+    return token_drift(data[ours], data["rollout_log_probs"], data["response_mask"], threshold)
+
+
+def _for_inference(batch: KVBatchMeta, temperature: float) -> KVBatchMeta:
+    """The same rows with the settings of a pass without a loss; the batch's own stay as the update wants them."""
+    from transfer_queue import KVBatchMeta
+
+    return KVBatchMeta(
+        partition_id=batch.partition_id,
+        keys=batch.keys,
+        tags=batch.tags,
+        fields=batch.fields,
+        extra_info={**batch.extra_info, "calculate_entropy": False, "compute_loss": False, "temperature": temperature},
+    )

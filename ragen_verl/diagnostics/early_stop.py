@@ -1,0 +1,99 @@
+"""RAGEN-2's early-stop rules, under its names (arXiv 2604.06268, appendix; released code).
+
+reward_variance_collapse   the in-group std of returns stays below 10 % of the mean of its first ten steps
+low_validation_success     held-out success of some environment stays below 1 %
+empty_filtered_steps       the filter keeps no group, step after step
+
+They are coarser than the verdict's rules and later, and are here so that a rerun of RAGEN-2 ends where RAGEN-2 ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from statistics import fmean
+from typing import Any
+
+from ragen_verl.config.diagnostics import Stop
+
+BASELINE_STEPS = 10  # whose mean is the baseline; steps in which the filter kept nothing are not among them
+STD_RATIO = 0.1
+LOW_SUCCESS = 0.01
+
+STD = "rollout/in_group_reward_std"
+EMPTY = "rollout/empty_after_filter"
+HELD_OUT, SUCCESS = "val-env/", "/success"
+
+
+class EarlyStop:
+    """Applies the rules step by step; like `Monitor` it is rebuilt by replaying metrics.jsonl.
+
+    Args:
+        config: `ragen.stop`; a rule whose number of steps is null is off.
+    """
+
+    def __init__(self, config: Stop) -> None:
+        self.config = config
+        self.reason: str | None = None
+        self._baseline: list[float] = []
+        self._low_std = 0
+        self._low_success: dict[str, int] = {}
+        self._empty = 0
+
+    def update(self, metrics: Mapping[str, Any]) -> str | None:
+        """Take one step's metrics in; the name of the first rule that ever applied, or None.
+
+        Args:
+            metrics: read are `rollout/in_group_reward_std`, `rollout/empty_after_filter` (above 0: the filter kept
+                nothing) and, on steps with a validation, `val-env/{environment}/success`. A validation of several
+                environments stops the run when one of them stays low.
+        """
+        empty = _number(metrics, EMPTY) or 0.0
+        std = _number(metrics, STD)
+        if EMPTY in metrics or std is not None:  # a training step, not the validation before training
+            self._empty = self._empty + 1 if empty > 0 else 0
+        if std is not None and not empty:
+            self._count_std(std)
+        for name in metrics:
+            if name.startswith(HELD_OUT) and name.endswith(SUCCESS) and name.count("/") == 2:
+                value = _number(metrics, name)
+                low = value is not None and value < LOW_SUCCESS
+                self._low_success[name] = self._low_success.get(name, 0) + 1 if low else 0
+        self.reason = self.reason or self._rule()
+        return self.reason
+
+    def _count_std(self, std: float) -> None:
+        if len(self._baseline) < BASELINE_STEPS:
+            self._baseline.append(std)
+            return
+        self._low_std = self._low_std + 1 if std < STD_RATIO * fmean(self._baseline) else 0
+
+    def _rule(self) -> str | None:
+        counts = {
+            "reward_variance_collapse": self._low_std,
+            "low_validation_success": max(self._low_success.values(), default=0),
+            "empty_filtered_steps": self._empty,
+        }
+        for name, count in counts.items():
+            limit = getattr(self.config, name)
+            if limit is not None and count >= limit:
+                return name
+        return None
+
+    def metrics(self) -> dict[str, float]:
+        """`early_stopped/{rule}` 1 for the rule that applied; empty while none did."""
+        return {f"early_stopped/{self.reason}": 1.0} if self.reason else {}
+
+
+def early_stop(lines: Iterable[Mapping[str, Any]], config: Stop) -> tuple[int, str] | None:
+    """The first step of metrics.jsonl at which a rule applies, and its name; None if none does."""
+    rules = EarlyStop(config)
+    for line in lines:
+        if reason := rules.update(line):
+            return int(line["step"]), reason
+    return None
+
+
+def _number(metrics: Mapping[str, Any], name: str) -> float | None:
+    value = metrics.get(name)
+    return float(value) if value is not None and not isinstance(value, str) and isfinite(value) else None

@@ -1,0 +1,115 @@
+"""A metric over a run: its early baseline, the noise around it, where it is now, how good it ever was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean, median
+
+BASELINE = 10  # steps: the length of RAGEN-2's baseline
+WINDOW = 5  # steps: a median of five needs three of them to move
+# metrics that are not measured at every step: as many values, not steps
+SPARSE_BASELINE, SPARSE_WINDOW = 3, 3
+SPARSE = ("mi/", "drift/", "val-env/")
+
+PERFORMANCE = ("train/success", "rollout/in_group_reward_mean")
+STD = "rollout/in_group_reward_std"
+# These have no wild outliers and, where success is rare, are 0 for steps on end, which a median cannot see: means over
+# twice the window.
+MEANS = (*PERFORMANCE, STD)
+
+# of a normal noise: mean and median distance between successive values, in standard deviations
+DISTANCE = {fmean: 1.128, median: 0.954}
+RECENT = 50  # values that `noise` looks at
+
+
+class Series:
+    """One metric over a run.
+
+    Args:
+        baseline: how many first values the baseline is made of.
+        window: how many last values say where the metric is now.
+        center: median or mean, of either.
+
+    Attributes:
+        values: all of them, in order.
+        recent: centre of the last `window` values; None while there are fewer.
+        best: highest `recent` so far.
+    """
+
+    def __init__(
+        self, baseline: int = BASELINE, window: int = WINDOW, center: Callable[[Sequence[float]], float] = median
+    ) -> None:
+        self._first, self._window, self._center = baseline, window, center
+        self.values: list[float] = []
+        self.recent: float | None = None
+        self.best: float | None = None
+
+    def add(self, value: float) -> None:
+        """Append a finite value."""
+        self.values.append(value)
+        if len(self.values) >= self._window:
+            self.recent = self._center(self.values[-self._window :])
+            self.best = self.recent if self.best is None else max(self.best, self.recent)
+
+    @property
+    def baseline(self) -> float | None:
+        """Centre of the first values; None until there is as well a whole window after them."""
+        return self._center(self.values[: self._first]) if self.settled else None
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the noise in the first values, from the distances between successive ones.
+
+        A trend across the baseline, which is common at a run's start, would widen any deviation from the centre and
+        hide what follows. 0 with fewer than three values.
+        """
+        return self._scatter(self.values[: self._first])
+
+    @property
+    def noise(self) -> float:
+        """The same of the last values: a rate scatters more in the middle than near 0, where many runs start."""
+        return self._scatter(self.values[-RECENT:])
+
+    def _scatter(self, values: Sequence[float]) -> float:
+        distances = [abs(b - a) for a, b in pairwise(values)]
+        return self._center(distances) / DISTANCE[self._center] if len(distances) > 1 else 0.0
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last window is clear of the baseline."""
+        return len(self.values) >= self._first + self._window
+
+    def last(self, count: int) -> list[float]:
+        """The last `count` values; empty while there are fewer."""
+        return self.values[-count:] if len(self.values) >= count else []
+
+
+class Trace:
+    """The metrics of a run that the rules read, each a `Series`; an absent metric is an empty one."""
+
+    def __init__(self, baseline: int = BASELINE, window: int = WINDOW) -> None:
+        self._sizes = (baseline, window)
+        self._series: dict[str, Series] = {}
+
+    def __getitem__(self, metric: str) -> Series:
+        if metric not in self._series:
+            self._series[metric] = self._new(metric)
+        return self._series[metric]
+
+    def _new(self, metric: str) -> Series:
+        baseline, window = self._sizes
+        if metric in MEANS:
+            return Series(baseline, 2 * window, fmean)
+        return Series(SPARSE_BASELINE, SPARSE_WINDOW) if metric.startswith(SPARSE) else Series(baseline, window)
+
+    def add(self, metrics: Mapping[str, float], names: frozenset[str]) -> None:
+        """Append one step's values of the metrics in `names`; what is missing or not finite is left out.
+
+        That is what metrics.jsonl keeps too, so a replay sees the same.
+        """
+        for name in names & metrics.keys():
+            value = metrics[name]
+            if not isinstance(value, str) and math.isfinite(value):
+                self[name].add(float(value))

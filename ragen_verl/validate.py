@@ -197,6 +197,11 @@ def _dataclass_keys(target: str) -> frozenset[str]:
 def _check_plugin(config: DictConfig) -> None:
     for key, wanted in PLUGIN_KEYS.items():
         found = OmegaConf.select(config, key)
+        if key == "trainer.v1.trainer_mode" and str(found).endswith("async"):
+            raise RecipeError(
+                f"trainer.v1.trainer_mode is {found!r} but ragen.filter compares all groups of a step, and verl's "
+                f"asynchronous trainers hand over whichever groups have ended: leave it out, it is {wanted!r}."
+            )
         if found != wanted:
             raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")
 
@@ -308,8 +313,8 @@ def _check_algorithm(config: DictConfig) -> None:
 
 
 def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
-    """Groups into mini-batches, mini-batches into ranks, ranks into micro-batches, with and without the filter."""
-    n, groups, kept = config.actor_rollout_ref.rollout.n, ragen.train.groups, ragen.kept_groups
+    """Groups into mini-batches, mini-batches into ranks, ranks into micro-batches; then what the filter reads."""
+    n, groups = config.actor_rollout_ref.rollout.n, ragen.train.groups
     if config.data.train_batch_size != groups:
         raise RecipeError(
             f"data.train_batch_size is {config.data.train_batch_size} but ragen.train.envs has {groups} groups: "
@@ -326,12 +331,7 @@ def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
                 f"{path}.ppo_mini_batch_size {mini} (groups per update) does not divide the {groups} groups of a step: "
                 "change it, or the groups in ragen.train.envs."
             )
-        if kept > mini and kept % mini:
-            raise RecipeError(
-                f"The filter keeps {kept} of {groups} groups, which {path}.ppo_mini_batch_size {mini} does not divide: "
-                "change ragen.filter.value or the mini-batch."
-            )
-        rows = min(mini, kept) * n
+        rows = mini * n  # what a filter leaves is cut to size by the trainer
         if rows % ranks:
             raise RecipeError(
                 f"One update of {path} has {rows} trajectories (ppo_mini_batch_size x rollout.n), which {ranks} "
@@ -343,6 +343,20 @@ def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
                 f"One update of {path} has {rows // ranks} trajectories a rank, which ppo_micro_batch_size_per_gpu "
                 f"{micro} does not divide: change one of them."
             )
+    _check_filter(config, ragen)
+
+
+def _check_filter(config: DictConfig, ragen: RagenConfig) -> None:
+    if ragen.filter.needs_entropy and not config.actor_rollout_ref.rollout.calculate_log_probs:
+        raise RecipeError(
+            f"ragen.filter.score {ragen.filter.score} is made of the engine's log-probabilities: set "
+            "actor_rollout_ref.rollout.calculate_log_probs to true, or use another score."
+        )
+    if ragen.filter.refills and config.data.gen_batch_size not in (None, 1):
+        raise RecipeError(
+            f"data.gen_batch_size is {config.data.gen_batch_size} but ragen.filter.on_empty refill takes groups off "
+            "the data stream one by one: leave it out."
+        )
 
 
 def _data_parallel_ranks(config: DictConfig) -> int:

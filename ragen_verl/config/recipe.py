@@ -18,7 +18,6 @@ from ragen_verl.config.filter import Filter
 from ragen_verl.config.rollout import Rollout
 from ragen_verl.config.schema import FILLED, parse, unresolved
 from ragen_verl.errors import RecipeError
-from ragen_verl.filter import keep_count
 
 
 @dataclass(frozen=True)
@@ -61,40 +60,52 @@ class RagenConfig:
         Raises:
             RecipeError: the seeds of `steps` training steps and those of validation have one in common.
         """
-        train, val = self.train.seeds(steps), self.val.seeds()
+        groups = self.train.groups + self.filter.extra_groups(self.train.groups)
+        train, val = range(self.train.seed, self.train.seed + steps * groups), self.val.seeds()
         if train.start < val.stop and val.start < train.stop:
             raise RecipeError(
                 f"Training would play the seeds {train.start} to {train.stop - 1} ({steps} steps of "
-                f"{self.train.groups} groups) and validation {val.start} to {val.stop - 1}: "
+                f"{groups} groups) and validation {val.start} to {val.stop - 1}: "
                 "move ragen.train.seed or ragen.val.seed so that they do not overlap."
             )
 
     def check_filter(self, group_size: int) -> None:
-        """Refuse a filter that has nothing to rank by, or that would keep nothing.
+        """Refuse a filter that has nothing to decide by, or that would keep nothing.
 
         Args:
             group_size: N, trajectories per group (`actor_rollout_ref.rollout.n`).
 
         Raises:
-            RecipeError: the filter is on and N is 1, or the fraction of the step's groups is less than one group.
+            RecipeError: it needs a spread of returns and N is 1, or it asks for less than one group or more than all.
         """
-        if not self.filter.on:
-            return
-        if group_size < 2:
+        chosen, groups = self.filter, self.train.groups
+        if chosen.needs_spread and group_size < 2:
             raise RecipeError(
-                f"ragen.filter.strategy is {self.filter.strategy} but actor_rollout_ref.rollout.n is {group_size}, and "
-                "one return has no spread to rank by: use n of 2 or more, or strategy none."
+                f"ragen.filter (strategy {chosen.strategy}, on_empty {chosen.on_empty}) compares the members of a "
+                f"group but actor_rollout_ref.rollout.n is {group_size}, and one return has no spread: use n of 2 or "
+                "more, or a score of single trajectories (mean, sum, entropy, length) that keeps zero variance."
             )
         if self.kept_groups < 1:
             raise RecipeError(
-                f"ragen.filter.value {self.filter.fraction:g} of {self.train.groups} groups is less than one group: "
-                f"use {1 / self.train.groups:.3g} or more, or more groups in ragen.train.envs."
+                f"ragen.filter.value {chosen.number:g} of {groups} groups is less than one group: "
+                f"use {1 / groups:.3g} or more, or more groups in ragen.train.envs."
+            )
+        if chosen.strategy == "top_k_count" and chosen.number > groups:
+            raise RecipeError(
+                f"ragen.filter.value is {chosen.number:g} but a step has {groups} groups: "
+                "use fewer, or more groups in ragen.train.envs."
+            )
+        if chosen.refills and chosen.target(groups) > groups + chosen.extra_groups(groups):
+            raise RecipeError(
+                f"ragen.filter.refill_groups is {chosen.target(groups)} but a step generates "
+                f"{groups + chosen.extra_groups(groups)} groups at most (ragen.train.envs and "
+                "ragen.filter.refill_limit): raise the limit."
             )
 
     @property
     def kept_groups(self) -> int:
-        """Groups that the update of one step sees."""
-        return keep_count(self.filter.fraction, self.train.groups)
+        """Groups that the update of one step sees where all are informative; with top_p and min_p at least."""
+        return self.filter.least_kept(self.train.groups)
 
 
 def groups_of(envs: ListConfig | list) -> int:

@@ -59,9 +59,20 @@ class CreditBatch:
         return self.mask.bool()
 
     @cached_property
+    def place(self) -> Tensor:
+        """(tokens,) int64: index of each sampled token in a flattened (rows, T) field."""
+        return self.sampled.reshape(-1).nonzero().squeeze(1)
+
+    @cached_property
+    def runs(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, first column and column after the last of every run of the mask, row after row; (turns,) int64 each."""
+        edges = torch.nn.functional.pad(self.sampled, (1, 1)).to(torch.int8).diff(dim=1).nonzero()
+        return edges[::2, 0].contiguous(), edges[::2, 1], edges[1::2, 1]
+
+    @cached_property
     def members(self) -> Members:
         """The trajectories that have a sampled token, and their groups."""
-        rows = self.sampled.any(dim=1).nonzero().squeeze(1)
+        rows = self.runs[0].unique_consecutive()
         labels, trajectory = torch.unique(self.trajectories[rows], return_inverse=True)
         group = torch.zeros(len(labels), dtype=torch.int64, device=rows.device)
         group[trajectory] = self.groups[rows]
@@ -75,12 +86,12 @@ class CreditBatch:
 
     def stream(self, field: Tensor) -> Tensor:
         """A (rows, T) field on the sampled tokens alone, (tokens,) float32."""
-        return torch.masked_select(field, self.sampled).float()
+        return field.reshape(-1).index_select(0, self.place).float()
 
     def field(self, stream: Tensor) -> Tensor:
         """A (tokens,) stream at its place in (rows, T) float32, 0 elsewhere."""
-        empty = torch.zeros(self.mask.shape, dtype=torch.float32, device=stream.device)
-        return empty.masked_scatter_(self.sampled, stream.float())
+        field = torch.zeros(self.mask.numel(), dtype=torch.float32, device=stream.device)
+        return field.index_copy_(0, self.place, stream.float()).view(self.mask.shape)
 
 
 @dataclass(frozen=True)
@@ -149,8 +160,7 @@ class Turns:
     @classmethod
     def of(cls, batch: CreditBatch) -> Turns:
         """Find the turns of a batch and put them in the order of their trajectories."""
-        edges = torch.nn.functional.pad(batch.sampled, (1, 1)).to(torch.int8).diff(dim=1).nonzero()
-        row, first, stop = edges[::2, 0].contiguous(), edges[::2, 1], edges[1::2, 1]
+        row, first, stop = batch.runs
         length = stop - first
         members = batch.members
         of_row = torch.zeros(len(batch.mask), dtype=torch.int64, device=row.device)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
@@ -21,13 +19,12 @@ def over_trajectories(stream: Tensor, turns: Turns, factor: float) -> Tensor:
     Returns:
         y, (tokens,) float32.
     """
-    longest_first = _ranks(_lengths(turns))
-    return _scan(stream, turns, turns.after, longest_first[turns.trajectory], factor)
+    return _scan(stream, turns, factor, stop_at_turns=False)
 
 
 def inside_turns(stream: Tensor, turns: Turns, factor: float) -> Tensor:
     """The same sum with every turn on its own: its last token starts afresh."""
-    return _scan(stream, turns, torch.zeros_like(turns.after), _ranks(turns.length), factor)
+    return _scan(stream, turns, factor, stop_at_turns=True)
 
 
 def over_turns(table: Tensor, factor: float) -> Tensor:
@@ -48,35 +45,26 @@ def following(stream: Tensor, turns: Turns) -> Tensor:
     return shifted
 
 
-def _lengths(turns: Turns) -> Tensor:
-    """(trajectories,) int64: sampled tokens of each trajectory."""
-    lengths = torch.zeros(turns.shape[0], dtype=torch.int64, device=turns.length.device)
-    return lengths.index_add_(0, turns.trajectory, turns.length)
+def _scan(stream: Tensor, turns: Turns, factor: float, *, stop_at_turns: bool) -> Tensor:
+    """The sum in a (trajectories, tokens) layout without observations, every trajectory's last token in column 0.
 
-
-def _ranks(lengths: Tensor) -> Tensor:
-    """Rank of each segment, the longest first."""
-    order = torch.argsort(lengths, descending=True)
-    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-
-
-def _scan(stream: Tensor, turns: Turns, after: Tensor, rank: Tensor, factor: float) -> Tensor:
-    """The sum inside segments, tokens laid out by their distance to the segment's end and then by its rank.
-
-    With the longest segment first, the segments that still have a token at distance d are the first ones, so each step
-    of the loop is one sum over neighbouring numbers and no place is wasted on padding.
-
-    Args:
-        after: (turns,), tokens of the segment after the turn.
-        rank: (turns,), rank of the segment by length.
+    The loop runs over the columns, which are made contiguous for it: one operation per token of the longest trajectory.
     """
     if factor == 0 or not len(stream):
         return stream.clone()
-    distance = turns.spread(after + turns.last) - torch.arange(len(stream), device=stream.device)
-    sizes = torch.bincount(distance)
-    slot = (sizes.cumsum(0) - sizes)[distance] + turns.spread(rank)
-    packed = torch.empty_like(stream)
-    packed[slot] = stream
-    for later, now in pairwise(packed.split(sizes.tolist())):
-        now.add_(later[: len(now)], alpha=factor)
-    return packed[slot]
+    trajectories, longest = turns.shape[0], int((turns.after + turns.length).max())
+    column = turns.after + turns.length - 1  # of each turn's first token; the last one is at `after`
+    slot = turns.spread(turns.trajectory * longest + column + turns.start)
+    slot -= torch.arange(len(stream), device=stream.device)
+    layout = torch.zeros(trajectories * longest, dtype=stream.dtype, device=stream.device)
+    layout = layout.index_copy_(0, slot, stream).view(trajectories, longest).t().contiguous()
+    columns = layout.unbind(0)
+    if stop_at_turns:
+        factors = torch.full_like(layout, factor)
+        factors[turns.after, turns.trajectory] = 0
+        for t, factor_t in enumerate(factors[1:].unbind(0), start=1):
+            columns[t].addcmul_(factor_t, columns[t - 1])
+    else:
+        for t in range(1, longest):
+            columns[t].add_(columns[t - 1], alpha=factor)
+    return layout.t().reshape(-1).index_select(0, slot)

@@ -58,5 +58,5 @@ def whitened(stream: Tensor) -> Tensor:
         return torch.zeros_like(stream)
     mean = stream.mean(dtype=torch.float64)
     off = stream - mean.float()
-    variance = (off @ off).double() / (len(stream) - 1)
+    variance = off.square().sum(dtype=torch.float64) / (len(stream) - 1)
     return off * (variance + WHITEN_EPSILON).rsqrt().float()

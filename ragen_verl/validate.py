@@ -56,6 +56,13 @@ WHOLE_NUMBERS = (
 )
 
 
+# what finds the turns of a row in its mask
+NEEDS_TURNS = {
+    "algorithm.adv_estimator": ("turn_gae", "bi_level_gae", "gigpo", "turn_grpo"),
+    "actor_rollout_ref.actor.policy_loss.loss_mode": ("ragen_turn_mean",),
+}
+
+
 class RecipeCheck(Callback):
     """Hydra callback: checks the composed recipe and ends the process with code 2 and one sentence if it is refused.
 
@@ -217,7 +224,7 @@ def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:
 
 
 def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
-    """A loss on environment tokens needs the trainer's own old log-probabilities: the engine has none for them."""
+    """With a loss on environment tokens the engine's log-probabilities have gaps, and the mask shows no turns."""
     if not ragen.rollout.loss_on_env_tokens:
         return
     for key in ("algorithm.rollout_correction.bypass_mode", "actor_rollout_ref.rollout.calculate_log_probs"):
@@ -225,6 +232,12 @@ def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
             raise RecipeError(
                 "ragen.rollout.loss_on_env_tokens trains on tokens that the engine has no log-probabilities for: "
                 f"set {key} to false."
+            )
+    for key, names in NEEDS_TURNS.items():
+        if (name := OmegaConf.select(config, key)) in names:
+            raise RecipeError(
+                f"{key} is {name}, which needs to know where turns end, and ragen.rollout.loss_on_env_tokens makes "
+                "one stretch of the whole response: set it to false, or use an algorithm without turns."
             )
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
+from functools import cached_property
 from typing import Any
 
 from gymnasium.spaces import Text
+
+from ragen_verl.env import Env
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _BLANKS = re.compile(r"\s+")
@@ -19,6 +22,20 @@ class AnyText(Text):
     def contains(self, x: Any) -> bool:
         """Tell whether `x` is a text that is not too long."""
         return isinstance(x, str) and len(x) <= self.max_length
+
+
+class FreeTextEnv(Env):
+    """An environment whose actions and observations are any text."""
+
+    @cached_property
+    def action_space(self) -> AnyText:  # type: ignore[override]
+        """Any text."""
+        return AnyText(10**7, min_length=0, charset=self.charset)
+
+    @cached_property
+    def observation_space(self) -> AnyText:  # type: ignore[override]
+        """Any text."""
+        return AnyText(10**7, min_length=0, charset=self.charset)
 
 
 def clean(text: Any, limit: int = 10_000) -> str:

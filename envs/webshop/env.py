@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from ragen_envs.text import AnyText, parse_call
+from ragen_envs.text import FreeTextEnv, parse_call
 from ragen_envs.webshop.catalogue import BUTTONS, SPLITS, Catalogue, Goal, Product, shared
 from ragen_envs.webshop.reward import score
 
-from ragen_verl.env import Env, Step
+from ragen_verl.env import Step
 from ragen_verl.errors import RecipeError
 
 _FOUND = 50
@@ -18,7 +18,7 @@ _MAX_STEPS = 100
 _HOME, _PREVIOUS, _NEXT, *_DETAILS, _BUY = BUTTONS
 
 
-class WebShop(Env):
+class WebShop(FreeTextEnv):
     """## Description
 
     A web shop and an instruction that says what to buy: kind of product, attributes, options, price limit. The task,
@@ -97,8 +97,6 @@ class WebShop(Env):
         self._details = tuple(name for name in _DETAILS if show_attributes or name != "attributes")
         if not self.catalogue.span(split):
             raise RecipeError(f"WebShop has {len(self.catalogue.goals)} goals, too few for the split {split!r}.")
-        self.action_space = AnyText(100_000, min_length=0, charset=self.charset)
-        self.observation_space = AnyText(100_000, min_length=0, charset=self.charset)
         self._goal_number: int | None = None
         self._clear()
 

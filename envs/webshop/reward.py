@@ -21,12 +21,10 @@ _COLOURS = (
 )
 # Words of titles that name no thing. The original asks a tagger for nouns; without one, these and what the suffixes
 # tell apart are left out, and so are numbers.
-_NO_NOUNS = frozenset(
-    ("a", "an", "and", "as", "at", "by", "extra", "for", "from", "great", "high", "in", "its", "large", "long", "low")
-    + ("mini", "more", "new", "of", "on", "or", "our", "pack", "per", "premium", "small", "super", "the", "this", "to")
-    + ("ultra", "very", "with", "without", "you", "your")
+_NO_NOUN = re.compile(
+    r"an?|and|as|at|by|extra|for|from|great|high|in|its|large|long|low|mini|more|new|of|on|or|our|pack|per|premium|small"
+    r"|super|the|this|to|ultra|very|with|without|your?|\d.*|.{2,}(?:able|ible|proof|less|ful|ous|free|(?<!e)ed)"
 )
-_ADJECTIVE = re.compile(r".{2,}(?:able|ible|proof|less|ful|ous|free|(?<!e)ed)|\d.*")
 
 
 def score(product: Product, chosen: Mapping[str, str], goal: Goal) -> float:
@@ -60,7 +58,7 @@ def type_score(bought: Product, wanted: Product) -> float:
 
 def _nouns(title: str) -> set[str]:
     words = _WORD.findall(title.lower())
-    return {word for word in words if word not in _NO_NOUNS and not _ADJECTIVE.fullmatch(word)}
+    return {word for word in words if not _NO_NOUN.fullmatch(word)}
 
 
 def _has_attribute(product: Product, attribute: str) -> bool:

@@ -8,7 +8,6 @@ worker has for it (single_controller/base/worker.py:320).
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -25,12 +24,12 @@ from verl.single_controller.base.decorator import dispatch_lazy_compute_data_pro
 from verl.trainer.ppo.padding_utils import build_padding_position_ids
 from verl.utils import tensordict_utils as tu
 
+from ragen_verl import episodes
 from ragen_verl.config.probes import GradientSignal, MutualInformation
 from ragen_verl.diagnostics import gradient_signal as signal
 from ragen_verl.diagnostics import mutual_information as mi
 from ragen_verl.errors import RecipeError
 from ragen_verl.gradient_norms import gradient_norms
-from ragen_verl.rollout.agent_loop import RECORD
 
 MESH = "actor"  # verl's name for the actor's workers as data-parallel ranks
 
@@ -113,22 +112,21 @@ class MutualInformationProbe:
 
 
 def _turns(trainer: Any, batch: KVBatchMeta, end: str | None) -> tuple[list[list[mi.Pair]], int]:
-    """The turns of each trajectory, thoughts only, and the tokens of all rows.
-
-    A trajectory may have several rows (`{uid}_{session}_{index}`), in the order of their index.
-    """
-    keys = sorted(_real(batch), key=lambda key: int(key.rsplit("_", 1)[1]))
-    data = _fetch(keys, batch.partition_id, ["prompts", "responses", "response_mask"])
+    """The turns of each trajectory, thoughts only, and the tokens of all rows. Failed trajectories have no turns."""
+    batch = _real(batch)
+    played = episodes.read(batch)
+    data = _fetch(batch, ["prompts", "responses"])
     decode = partial(trainer.tokenizer.decode, skip_special_tokens=False)
-    found: dict[str, list[mi.Pair]] = {}
-    tokens = 0
-    for row, key in enumerate(keys):
-        prompt, response, mask = (data[name][row].tolist() for name in ("prompts", "responses", "response_mask"))
-        tokens += len(prompt) + len(response)
-        for turn in mi.turns_of(prompt, response, mask):
-            thought = mi.thought_of(turn.thought, decode, end)
-            found.setdefault(key.rsplit("_", 1)[0], []).append(mi.Pair(turn.context, tuple(thought)))
-    return list(found.values()), tokens
+    found = []
+    for record, rows in zip(played.records, played.rows, strict=True):
+        counts = [(turn["prompt_tokens"], turn["response_tokens"]) for turn in record["turns"]]
+        turns: list[mi.Pair] = []
+        for place, row in enumerate(rows):  # one row has all turns, several have one each
+            mine = counts if len(rows) == 1 else counts[place : place + 1]
+            turns += mi.turns_of(data["prompts"][row].tolist(), data["responses"][row].tolist(), mine)
+        thoughts = [mi.Pair(turn.context, tuple(mi.thought_of(turn.thought, decode, end))) for turn in turns]
+        found.append([] if record["excluded"] else thoughts)
+    return found, sum(len(row) for rows in data.values() for row in rows)
 
 
 def log_probs(trainer: Any, cells: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
@@ -215,7 +213,7 @@ def row_sums(
 # -- gradient signal --------------------------------------------------------------------------------------------------
 
 _NEEDED = ["prompts", "responses", "input_ids", "position_ids", "response_mask", "loss_mask", "old_log_probs"]
-_NEEDED += ["advantages", "rm_scores"]
+_NEEDED += ["advantages"]
 _OPTIONAL = ["ref_log_prob", "rollout_is_weights"]
 
 
@@ -231,10 +229,10 @@ def gradient_signal(trainer: Any, batch: KVBatchMeta, config: GradientSignal) ->
     if not (config.enabled and mi.due(trainer.global_steps, config.every)):
         return {}
     started = time.perf_counter()
-    keys = _real(batch)
-    rows_of, spreads = _groups(keys, batch.partition_id)
+    batch = _real(batch)
+    rows_of, spreads = _groups(batch)
     buckets = signal.split(rows_of, spreads, config.buckets)
-    data = _fetch(keys, batch.partition_id, [*_NEEDED, *_OPTIONAL])
+    data = _fetch(batch, [*_NEEDED, *_OPTIONAL])
     actor = trainer.config.actor_rollout_ref.actor
     most = None if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
     norms = []
@@ -255,18 +253,16 @@ def gradient_signal(trainer: Any, batch: KVBatchMeta, config: GradientSignal) ->
     return metrics
 
 
-def _groups(keys: Sequence[str], partition: str) -> tuple[list[list[int]], list[float]]:
+def _groups(batch: KVBatchMeta) -> tuple[list[list[int]], list[float]]:
     """Rows and spread (sample standard deviation of raw returns) of each group that has two trajectories or more."""
-    data = tq.kv_batch_get(keys=list(keys), partition_id=partition, select_fields=["extra_fields"])
-    records = [json.loads(fields["reward_extra_info"][RECORD]) for fields in list(data["extra_fields"])]
-    rows: dict[str, list[int]] = {}
-    returns: dict[str, dict[str, float]] = {}
-    for row, (key, record) in enumerate(zip(keys, records, strict=True)):
-        group = key.split("_")[0]
-        rows.setdefault(group, []).append(row)
-        returns.setdefault(group, {})[key.rsplit("_", 1)[0]] = record["return"]
-    several = [group for group, found in returns.items() if len(found) > 1]
-    return [rows[group] for group in several], [float(np.std(list(returns[g].values()), ddof=1)) for g in several]
+    played = episodes.read(batch)
+    members: dict[str, list[int]] = {}
+    for index, group in enumerate(played.groups):
+        members.setdefault(group, []).append(index)
+    several = [found for found in members.values() if len(found) > 1]
+    return [played.rows_of(found) for found in several], [
+        float(np.std([played.returns[index] for index in found], ddof=1)) for found in several
+    ]
 
 
 def update_rows(data: Mapping[str, Sequence[torch.Tensor]], rows: Sequence[int], places: Places) -> TensorDict:
@@ -281,14 +277,20 @@ def update_rows(data: Mapping[str, Sequence[torch.Tensor]], rows: Sequence[int],
 # -- between trainer and workers --------------------------------------------------------------------------------------
 
 
-def _real(batch: KVBatchMeta) -> list[str]:
-    """The keys of rows that are trajectories and not verl's padding."""
-    return [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not (tag or {}).get("is_padding", False)]
+def _real(batch: KVBatchMeta) -> KVBatchMeta:
+    """The rows that belong to trajectories, without verl's padding."""
+    rows = [row for row, tag in enumerate(batch.tags) if not (tag or {}).get("is_padding", False)]
+    return KVBatchMeta(
+        partition_id=batch.partition_id,
+        keys=[batch.keys[row] for row in rows],
+        tags=[batch.tags[row] for row in rows],
+        fields=batch.fields,
+    )
 
 
-def _fetch(keys: Sequence[str], partition: str, fields: list[str]) -> dict[str, list[torch.Tensor]]:
+def _fetch(batch: KVBatchMeta, fields: list[str]) -> dict[str, list[torch.Tensor]]:
     """Field -> one tensor a row; fields that the queue does not have are left out."""
-    data = tq.kv_batch_get(keys=list(keys), partition_id=partition, select_fields=fields)
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
     return {name: list(data[name].unbind()) for name in fields if data.get(name, None) is not None}
 
 

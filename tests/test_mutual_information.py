@@ -34,6 +34,8 @@ from ragen_verl.diagnostics.mutual_information import (
 )
 from ragen_verl.errors import RecipeError
 from ragen_verl.probes import cross_rows, lay_out, row_sums
+from ragen_verl.rollout.rows import rows_of
+from ragen_verl.rollout.trajectory import Trajectory, Turn
 
 # -- matrices ---------------------------------------------------------------------------------------------------------
 
@@ -223,20 +225,28 @@ def test_retrieval_by_rank():
 
 
 def test_turns_of_a_row():
-    turns = turns_of([1, 2], [10, 11, 3, 4, 12, 5], [1, 1, 0, 0, 1, 0])
+    turns = turns_of([1, 2], [10, 11, 3, 4, 12, 5], [(2, 2), (2, 1)])
     assert turns == [Pair((1, 2), (10, 11)), Pair((1, 2, 10, 11, 3, 4), (12,))]
-    assert turns_of([1, 2], [9], [0]) == []
+    assert turns_of([1, 2], [9], []) == []
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=30))
-def test_turns_and_what_stands_between_make_the_row(row):
-    ids, mask = [k for k, _ in row], [int(m) for _, m in row]
-    turns = turns_of([77], ids, mask)
-    assert sum(len(turn.thought) for turn in turns) == sum(mask)
-    for turn in turns:
-        whole = (*turn.context, *turn.thought)
-        assert whole == (77, *ids)[: len(whole)]
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), min_size=1, max_size=6), st.integers(1, 9))
+def test_turns_are_what_the_engine_was_given_and_sampled(sizes, size):
+    """Against the trajectory's own row: ids before each response, and the response."""
+    ids = iter(range(10_000))
+    turns = [
+        Turn("", [next(ids) for _ in range(new if number else size)], [next(ids) for _ in range(sampled)])
+        for number, (new, sampled) in enumerate(sizes)
+    ]
+    trajectory = Trajectory("Env", 0, 0, prompt_ids=turns[0].prompt_ids, turns=turns)
+    row = rows_of(trajectory)[0]
+    record = trajectory.record()["turns"]
+    counts = [(turn["prompt_tokens"], turn["response_tokens"]) for turn in record]
+    whole = (*row.prompt_ids, *row.response_ids)
+    for pair, turn in zip(turns_of(row.prompt_ids, row.response_ids, counts), turns, strict=True):
+        assert pair.thought == tuple(turn.response_ids)
+        assert pair.context == whole[: whole.index(turn.response_ids[0])]
 
 
 @cache

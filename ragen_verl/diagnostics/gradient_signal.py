@@ -16,6 +16,9 @@ import numpy as np
 ALL = "all"
 """The name of the bucket that holds every row."""
 
+NOTHING = 1e-6
+"""Norms at or below it are rounding: the KL gradient's while the policy still is its reference, for instance."""
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -94,14 +97,16 @@ def summarize(
         metrics[f"{prefix}/sample_count"] = float(len(bucket.rows))
         metrics[f"{prefix}/sample_pct"] = len(bucket.rows) / total
         noise = sum(abs(weight) * found.get(component, 0.0) for component, weight in coefficients.items())
-        if noise > 0:
+        if noise > NOTHING:
             metrics[f"{prefix}/signal_to_noise"] = float(found["task"] / noise)
     parts = [found for bucket, found in zip(buckets, norms, strict=True) if bucket.name != ALL]
     if len(parts) < 2:
         return metrics
     for component in parts[0]:
         values = np.array([found[component] for found in parts])
-        if values[0] > 0:
+        if values.max() <= NOTHING:
+            continue
+        if values[0] > NOTHING:
             metrics[f"grad_norm/{component}_high_over_low"] = float(values[-1] / values[0])
         if len(parts) > 2 and (correlation := _rank_correlation(values)) is not None:
             metrics[f"grad_norm/{component}_rank_correlation"] = correlation

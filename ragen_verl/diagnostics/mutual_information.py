@@ -150,15 +150,20 @@ class Pair:
     thought: tuple[int, ...]
 
 
-def turns_of(prompt: Sequence[int], response: Sequence[int], mask: Sequence[int]) -> list[Pair]:
-    """The turns of one training row: each run of 1s in `mask` (over `response`) and all ids before it."""
-    turns, start = [], None
-    for place, sampled in enumerate([*mask, 0]):
-        if sampled and start is None:
-            start = place
-        elif not sampled and start is not None:
-            turns.append(Pair((*prompt, *response[:start]), tuple(response[start:place])))
-            start = None
+def turns_of(prompt: Sequence[int], response: Sequence[int], counts: Sequence[tuple[int, int]]) -> list[Pair]:
+    """The turns of one training row.
+
+    Args:
+        prompt: ids before the row's first response.
+        response: all ids after them.
+        counts: of each turn the ids that are new since the last response, and the sampled ones; the first turn's new
+            ids are `prompt`.
+    """
+    turns, end = [], 0
+    for number, (new, sampled) in enumerate(counts):
+        start = end + (new if number else 0)
+        end = start + sampled
+        turns.append(Pair((*prompt, *response[:start]), tuple(response[start:end])))
     return turns
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 from functools import cache
 from types import SimpleNamespace
 
 import pytest
+from hydra import compose, initialize_config_module
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 from toy_chat import Engine, Walk, say, tokenizer
 
+from ragen_verl.config import register_resolvers
 from ragen_verl.config.rollout import Rollout
 from ragen_verl.env import make
 from ragen_verl.errors import RecipeError
@@ -23,6 +27,9 @@ from ragen_verl.rollout.protocol import ACTIONS_SHOWN, Protocol
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.rollout.workers import EnvWorkers
+from ragen_verl.run_folder import RunFolder
+from ragen_verl.trainer import RagenTrainer
+from ragen_verl.validate import check
 
 FAMILIES = ["qwen", "llama", "gemma"]
 FULL, SINGLE = Context(), Context("single_turn")
@@ -313,6 +320,50 @@ def test_settings_become_the_rule():
     assert Rollout(context="single_turn", summary_turns=2).chat_context() == Context("single_turn", summary_turns=2)
 
 
+@pytest.fixture(scope="module")
+def recipe():
+    register_resolvers()
+    with initialize_config_module("ragen_verl.recipes", version_base=None):
+        config = compose("nano/frozen_lake")
+    OmegaConf.set_struct(config, False)
+    return config
+
+
+def checked(recipe, **keys):
+    """The recipe with these keys changed, `__` standing for the dots, through all checks before a start."""
+    config = copy.deepcopy(recipe)
+    for key, value in keys.items():
+        OmegaConf.update(config, key.replace("__", "."), value)
+    return check(config)
+
+
+NO_ENGINE_LOG_PROBS = {
+    "algorithm__rollout_correction__bypass_mode": False,
+    "actor_rollout_ref__rollout__calculate_log_probs": False,
+}
+
+
+def test_lengths_of_a_row_are_checked(recipe):
+    window = {"ragen__rollout__context": "window", "ragen__rollout__window": 3}
+    assert checked(recipe, **window).rollout.window == 3
+    with pytest.raises(RecipeError, match="holds 2 responses of up to 64 tokens"):
+        checked(recipe, **window, data__max_prompt_length=128)
+    with pytest.raises(RecipeError, match="64 tokens a turn, is more than the 63 of a row"):
+        checked(recipe, **window, data__max_response_length=63)
+    with pytest.raises(RecipeError, match="of a whole episode"):
+        checked(recipe, data__max_response_length=63)
+
+
+def test_a_loss_on_environment_tokens_needs_the_trainers_log_probs_and_no_turns(recipe):
+    on = {"ragen__rollout__loss_on_env_tokens": True}
+    assert checked(recipe, **on, **NO_ENGINE_LOG_PROBS).rollout.loss_on_env_tokens
+    for key in NO_ENGINE_LOG_PROBS:
+        with pytest.raises(RecipeError, match=f"set {key.replace('__', '.')} to false"):
+            checked(recipe, **on, **{**NO_ENGINE_LOG_PROBS, key: True})
+    with pytest.raises(RecipeError, match="turn_grpo, which needs to know where turns end"):
+        checked(recipe, **on, **NO_ENGINE_LOG_PROBS, algorithm__adv_estimator="turn_grpo")
+
+
 # -- verl's rows ------------------------------------------------------------------------------------------------------
 
 
@@ -345,3 +396,22 @@ def test_log_probs_are_left_out_of_every_row_or_of_none(workers):
     (failed,) = outputs_of(Trajectory("Walk-v0", 3, 2, stop_reason=StopReason.ENV_ERROR), log_probs=False)
     assert "rollout_log_probs" not in row and row.keys() == failed.keys()
     assert row["response_mask"].all() and not failed["response_mask"].any()
+
+
+def test_a_held_out_trajectory_counts_once_and_with_its_whole_return(workers, tmp_path):
+    played, _ = run(workers, Context("window", 1), answer("Right"), env=Walk(goal=3))
+    failed = Trajectory("Walk-v0", 4, 0, stop_reason=StopReason.ENGINE_ERROR)
+    # what verl hands over: of each session the last row, whose score is that of the last turn alone
+    last = [outputs_of(one)[-1] for one in (played, failed)]
+    trainer = object.__new__(RagenTrainer)
+    trainer.folder, trainer.global_steps = RunFolder(tmp_path), 5
+    infos = {
+        "reward": [float(row["rm_scores"].sum()) for row in last],
+        RECORD: [row["extra_fields"]["reward_extra_info"][RECORD] for row in last],
+    }
+    metrics = trainer._val_metrics_update(["Walk", "Walk"], ["a", "b"], infos, [3, 0], expected_acc_counts={})
+    assert len(played.turns) == 3 and played.ret == pytest.approx(10.7)
+    assert metrics["val-env/return"] == pytest.approx(10.7) and metrics["val-env/Walk/turns"] == 3
+    assert metrics["val-core/Walk/reward/mean@1"] == pytest.approx(10.7 / 2)
+    lines = (tmp_path / "trajectories" / "val" / "000005.jsonl").read_text().splitlines()
+    assert [json.loads(line)["seed"] for line in lines] == [3, 4]

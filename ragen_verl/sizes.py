@@ -45,20 +45,28 @@ def rows_per_rank(rows: int, ranks: int, passes: Sequence[Pass]) -> int:
 
 
 def fit_updates(rows: int, ranks: int, passes: Sequence[Pass]) -> list[Pass]:
-    """The passes with as many updates as asked for, or fewer where one could see nothing but padding.
+    """The passes cut so that no update can see padding alone, whose loss is not defined.
+
+    Where they could, micro-batches are halved first; only where single rows do not help are there fewer updates.
 
     Args:
         rows: rows to train on, at least one.
         ranks: data-parallel ranks.
         passes: the passes of a step with the updates that are wanted.
     """
-    passes = list(passes)
+    most = max(one.updates for one in passes)
     while True:
-        most = max(one.updates for one in passes)
-        whole = rows_per_rank(rows, ranks, passes) * ranks
-        if most == 1 or whole - rows < whole // most:
-            return passes
-        passes = [Pass(min(one.updates, most - 1), one.micro) for one in passes]
+        fewer = [Pass(min(one.updates, most), one.micro) for one in passes]
+        largest = max(one.micro or 1 for one in passes)
+        while True:
+            whole = rows_per_rank(rows, ranks, fewer) * ranks
+            if most == 1 or whole - rows < whole // most:
+                return fewer
+            if largest == 1:
+                break
+            largest = largest // 2
+            fewer = [Pass(one.updates, one.micro and min(one.micro, largest)) for one in fewer]
+        most -= 1
 
 
 class Told:

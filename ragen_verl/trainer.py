@@ -18,6 +18,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from ragen_verl import episodes
 from ragen_verl.config import RagenConfig
+from ragen_verl.credit import crediting
 from ragen_verl.filter import select
 from ragen_verl.metrics import summarize
 from ragen_verl.plugin import TRAINER
@@ -155,6 +156,11 @@ class RagenTrainer(PPOTrainerSync):
         """verl's pass in micro-batches that divide the rows."""
         with self._micro_batches("critic_wg", "values"):
             return super()._compute_values(batch, metrics)
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's step with the estimators of this package."""
+        with crediting(self.config, self.ragen.credit, batch):
+            return super()._compute_advantage(batch, metrics)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's update on mini-batches sized to the kept rows, with advantages scaled as the filter says."""

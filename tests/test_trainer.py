@@ -5,61 +5,11 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
-import pytest
 import torch
 import verl.trainer.ppo.v1  # noqa: F401  (registers the plugin's trainer)
-from omegaconf import OmegaConf
 
 from ragen_verl.rollout.agent_loop import RECORD, to_outputs
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
-from ragen_verl.trainer import RagenTrainer
-
-N = 4
-
-
-def trainer(rows: int, *, groups_per_update: int, micro: int = 2, dynamic: bool = False, critic: bool = False):
-    block = {
-        "ppo_mini_batch_size": groups_per_update,
-        "ppo_micro_batch_size_per_gpu": micro,
-        "use_dynamic_bsz": dynamic,
-    }
-    made = object.__new__(RagenTrainer)
-    made.config = OmegaConf.create({"actor_rollout_ref": {"actor": block, "rollout": {"n": N}}, "critic": block})
-    made.use_critic, made._rows = critic, rows
-    return made
-
-
-@pytest.mark.parametrize(
-    ("rows", "updates"),
-    [(64, 4), (48, 3), (32, 2), (16, 1), (8, 1), (2, 1), (40, 2), (41, 3)],
-)
-def test_updates_are_in_proportion_to_the_kept_rows(rows: int, updates: int) -> None:
-    made = trainer(rows, groups_per_update=4)
-    assert made._updates(made.config.actor_rollout_ref.actor) == updates
-
-
-@pytest.mark.parametrize("rows", range(2, 70))
-@pytest.mark.parametrize("dp_size", [1, 2, 3])
-def test_padding_is_less_than_what_one_round_of_micro_batches_needs(rows: int, dp_size: int) -> None:
-    made = trainer(rows, groups_per_update=4, micro=2, critic=True)
-    multiple = made._get_required_batch_multiple(dp_size)
-    padded = -(-rows // multiple) * multiple
-    updates = made._updates(made.config.actor_rollout_ref.actor)
-    assert padded % updates == 0  # mini-batches of equal size
-    assert padded // updates % (dp_size * 2) == 0  # of whole micro-batches on every rank
-    assert padded - rows < updates * dp_size * 2
-
-
-def test_no_padding_with_dynamic_micro_batches_on_one_rank() -> None:
-    assert trainer(13, groups_per_update=4, dynamic=True)._get_required_batch_multiple(1) == 1
-
-
-def test_sizes_are_verls_again_after_the_update() -> None:
-    made = trainer(24, groups_per_update=2)
-    actor = made.config.actor_rollout_ref.actor
-    with made._sized_to(actor, 24):
-        assert actor.ppo_mini_batch_size * made.config.actor_rollout_ref.rollout.n == 24 // 3
-    assert (actor.ppo_mini_batch_size, made.config.actor_rollout_ref.rollout.n) == (2, N)
 
 
 def output_of(trajectory: Trajectory):

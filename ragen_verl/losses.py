@@ -23,6 +23,8 @@ TURN_MEAN = "ragen_turn_mean"
 # the gradient of logp - logp_ref is the score of the policy's own sample, whose mean is zero: no pull to the reference
 NO_PULL = ("kl", "k1")
 
+NORMED = "seq-mean-token-sum-norm"
+
 _ACTOR = "actor_rollout_ref.actor"
 
 
@@ -182,17 +184,17 @@ def _check_not_full(key: str, kind: str) -> None:
 
 def _check_aggregation(path: str, block: DictConfig) -> None:
     mode, factor = block.loss_agg_mode, block.loss_scale_factor
-    if mode == "seq-mean-token-sum-norm":
+    if mode == NORMED:
         if not isinstance(factor, int | float) or factor <= 0:
             raise RecipeError(
                 f"{path}.loss_scale_factor is {factor!r} with {path}.loss_agg_mode {mode}: verl would divide by the "
                 "longest response of each micro-batch, which is no constant; set it, to data.max_response_length for "
                 "example."
             )
-    elif factor is not None:
+    elif factor is not None and path == _ACTOR:  # the critic's follows the actor's, whatever its own mode
         raise RecipeError(
-            f"{path}.loss_scale_factor is {factor!r} but only {path}.loss_agg_mode seq-mean-token-sum-norm divides by "
-            f"it, not {mode}: set it to null, or the mode to that one."
+            f"{path}.loss_scale_factor is {factor!r} but only {path}.loss_agg_mode {NORMED} divides by it, not {mode}: "
+            "set it to null, or the mode to that one."
         )
 
 

@@ -184,6 +184,8 @@ def test_loss_setting_without_its_effect_is_refused(overrides: str, words: str, 
     [
         f"{ACTOR}policy_loss.loss_mode={TURN_MEAN} {ACTOR}loss_agg_mode=seq-mean-token-mean",
         f"{ACTOR}loss_agg_mode=seq-mean-token-sum-norm {ACTOR}loss_scale_factor=600",
+        f"{ACTOR}loss_agg_mode=seq-mean-token-sum-norm {ACTOR}loss_scale_factor=600 critic.enable=true "
+        "critic.loss_agg_mode=token-mean",
         f"{ACTOR}kl_loss_type=k1+",
         f"{ACTOR}policy_loss.loss_mode=gspo",
         "algorithm.use_kl_in_reward=true algorithm.kl_penalty=kl",

@@ -7,10 +7,10 @@ import numpy as np
 GROUPS, MEMBERS = 8, 16
 
 
-def healthy(seed: int, steps: int = 120, start: float = 0.2, end: float = 0.8) -> list[dict]:
+def healthy(seed: int, steps: int = 120, start: float = 0.2, end: float = 0.8, decline: float = 1.2) -> list[dict]:
     """Noisy improvement: success rises, entropy, thoughts and the spread of returns decline with it.
 
-    Success is a count over 8 groups of 16 whose levels differ; the rest has noise of the size that real runs have.
+    `decline` says how far entropy comes down, by a factor of e for 1. Success is a count over 8 groups of 16 whose levels differ; the rest has noise of the size that real runs have.
     """
     random = np.random.default_rng(seed)
     lines = []
@@ -27,7 +27,7 @@ def healthy(seed: int, steps: int = 120, start: float = 0.2, end: float = 0.8) -
                 "train/valid": float(random.binomial(500, 0.97) / 500),
                 "rollout/in_group_reward_mean": float(wins.mean()) - 0.02,
                 "rollout/in_group_reward_std": spread,
-                "actor/entropy": float(1.2 * np.exp(-1.2 * done + random.normal(0, 0.06))),
+                "actor/entropy": float(1.2 * np.exp(-decline * done + random.normal(0, 0.06))),
                 "actor/grad_norm": float(np.exp(random.normal(0, 0.5)) * (40 if random.random() < 0.01 else 1)),
                 "echo/reasoning_words": float(45 * np.exp(-1.0 * done + random.normal(0, 0.1))),
                 "echo/format_valid": float(random.binomial(500, 0.98) / 500),

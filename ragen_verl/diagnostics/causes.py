@@ -15,7 +15,7 @@ from math import sqrt
 
 from ragen_verl.diagnostics.series import PERFORMANCE, STD, Series, Trace
 
-NOISE = 3.0  # spreads that a value has to be away from its baseline: noise alone, in a run of thousands of steps
+NOISE = 4.0  # standard errors that a metric has to be away from its baseline: a run looks a thousand times
 SOLVED = 0.95  # success rate from which there is nothing left to learn: groups agree because they all succeed
 
 WARNING, NOTE = "warning", "note"
@@ -56,7 +56,7 @@ HELD_OUT = "val-env/success"
 
 # In standard deviations of the noise between steps. A mean of ten steps scatters by 0.3 of it, the best of many such
 # means is 0.8 above the true one.
-GAIN_NOISE, LOSS_NOISE, FALL_NOISE = 0.5, 1.5, 3.0
+GAIN_NOISE, LOSS_NOISE, FALL_NOISE = 0.5, 2.0, 3.0
 GAIN_POINTS, LOSS_POINTS = 0.02, 0.05  # of success rate that count as gained, as lost
 GAIN_STD, LOSS_STD = 0.1, 0.2  # where performance is a reward, which has any scale: of its spread inside groups
 KEPT = 0.5  # the share of the gain so far that performance has to keep to count as held
@@ -104,7 +104,8 @@ def _performance(trace: Trace, name: str) -> Performance:
     kept = base + KEPT * (best - base)
     if now > base + max(GAIN_NOISE * one.noise, gain) and now >= kept:
         return Performance.HELD
-    return Performance.LOST if now < base - loss or (best > base + loss and now < kept) else Performance.FLAT
+    gone = now < kept and best > base + loss and now < best - loss
+    return Performance.LOST if gone or now < base - loss else Performance.FLAT
 
 
 def solved(trace: Trace) -> bool:
@@ -137,8 +138,8 @@ def fallen(trace: Trace) -> Evidence | None:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 # FrozenLake-PPO and Sokoban-PPO pass a half well before the spread is gone (figure 6); at level or rising success it
-# takes more, as rare successes scatter it.
-STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.35}
+# takes more, as rare successes scatter it. With performance held only what the success rate does not explain counts.
+STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
 NOTHING = 1e-8  # a spread that is none
 
 
@@ -167,8 +168,8 @@ def _explained(trace: Trace) -> float:
 
 
 # Entropy declines in every run. FrozenLake-GRPO, which is stable, comes down to 0.32 of its start; Bandit-PPO passes
-# 0.4 when its reward begins to fall.
-ENTROPY_LOW = {Performance.LOST: 0.4, Performance.FLAT: 0.25}
+# 0.35 when its reward has begun to fall.
+ENTROPY_LOW = {Performance.LOST: 0.35, Performance.FLAT: 0.25}
 
 
 def entropy_collapse(trace: Trace) -> Evidence | None:
@@ -213,7 +214,7 @@ def format_collapse(trace: Trace) -> Evidence | None:
     """Turns without a valid action come back after the format was known; measured from the best, not the start."""
     for name in ("echo/format_valid", "train/valid"):
         one = trace[name]
-        if one.best is not None and one.best - one.recent >= max(FORMAT_DROP, NOISE * one.spread):
+        if one.best is not None and one.best - one.recent >= max(FORMAT_DROP, NOISE * one.error):
             return Evidence(name, one.best, one.recent, BEST)
     return None
 
@@ -284,12 +285,12 @@ def train_rollout_drift(trace: Trace) -> Evidence | None:
 def _below(series: Series, factor: float) -> bool:
     """Whether the metric is below a fraction of its baseline, and by more than noise."""
     base, now = series.baseline, series.recent
-    return base is not None and now < factor * base and now < base - NOISE * series.spread
+    return base is not None and now < factor * base and now < base - NOISE * series.error
 
 
 def _above(series: Series, factor: float) -> bool:
     base, now = series.baseline, series.recent
-    return base is not None and now > factor * base and now > base + NOISE * series.spread
+    return base is not None and now > factor * base and now > base + NOISE * series.error
 
 
 def _progress(trace: Trace) -> str:

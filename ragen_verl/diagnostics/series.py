@@ -19,8 +19,10 @@ STD = "rollout/in_group_reward_std"
 # twice the window.
 MEANS = (*PERFORMANCE, STD)
 
-# of a normal noise: mean and median distance between successive values, in standard deviations
+# of a normal noise, in standard deviations and variances: the mean and the median distance between successive values;
+# the variance of a mean and of a median of n values, times n
 DISTANCE = {fmean: 1.128, median: 0.954}
+VARIANCE = {fmean: 1.0, median: math.pi / 2}
 RECENT = 50  # values that `noise` looks at
 
 
@@ -36,6 +38,10 @@ class Series:
         values: all of them, in order.
         recent: centre of the last `window` values; None while there are fewer.
         best: highest `recent` so far.
+        baseline: centre of the first values; None until there is a whole window after them.
+        spread: standard deviation of the noise in the first values, from the distances between successive ones (a
+            trend across the baseline, common at a run's start, would widen any deviation from the centre and hide
+            what follows); 0 until there is a baseline.
     """
 
     def __init__(
@@ -45,6 +51,8 @@ class Series:
         self.values: list[float] = []
         self.recent: float | None = None
         self.best: float | None = None
+        self.baseline: float | None = None
+        self.spread = 0.0
 
     def add(self, value: float) -> None:
         """Append a finite value."""
@@ -52,24 +60,13 @@ class Series:
         if len(self.values) >= self._window:
             self.recent = self._center(self.values[-self._window :])
             self.best = self.recent if self.best is None else max(self.best, self.recent)
-
-    @property
-    def baseline(self) -> float | None:
-        """Centre of the first values; None until there is as well a whole window after them."""
-        return self._center(self.values[: self._first]) if self.settled else None
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of the noise in the first values, from the distances between successive ones.
-
-        A trend across the baseline, which is common at a run's start, would widen any deviation from the centre and
-        hide what follows. 0 with fewer than three values.
-        """
-        return self._scatter(self.values[: self._first])
+        if len(self.values) == self._first + self._window:
+            self.baseline = self._center(self.values[: self._first])
+            self.spread = self._scatter(self.values[: self._first])
 
     @property
     def noise(self) -> float:
-        """The same of the last values: a rate scatters more in the middle than near 0, where many runs start."""
+        """As `spread`, of the last values: a rate scatters more in the middle than near 0, where many runs start."""
         return self._scatter(self.values[-RECENT:])
 
     def _scatter(self, values: Sequence[float]) -> float:
@@ -77,9 +74,9 @@ class Series:
         return self._center(distances) / DISTANCE[self._center] if len(distances) > 1 else 0.0
 
     @property
-    def settled(self) -> bool:
-        """Whether the last window is clear of the baseline."""
-        return len(self.values) >= self._first + self._window
+    def error(self) -> float:
+        """Standard error of `recent - baseline`, if nothing but noise as in the first values moves the metric."""
+        return self.spread * math.sqrt(VARIANCE[self._center] * (1 / self._first + 1 / self._window))
 
     def last(self, count: int) -> list[float]:
         """The last `count` values; empty while there are fewer."""

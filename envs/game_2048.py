@@ -44,14 +44,13 @@ class Game2048(Env):
 
     ## Episode End
 
-    Terminates with a tile of `target` or more (success) or when no move changes the board; truncates after three
-    actions per two points of `target`. An action is effective if the board changed. `info` has the score so far and
-    the largest tile.
+    Terminates with a tile of `target` or more (success) or when no move changes the board; truncates after twice the
+    budget. An action is effective if the board changed. `info` has the score so far and the largest tile.
 
     ## Arguments
 
-    - `target=2048`: the tile to reach, a power of 2 from 8 to 65536. The budget of actions is three quarters of it:
-      a move adds 2.2 on average, so `target` takes about `target` / 2.2 moves.
+    - `target=2048`: the tile to reach, a power of 2 from 8 to 65536. The budget of actions is 3/4 `target` + 10: a
+      move adds 2.2 on average, so `target` takes about `target` / 2.2 moves.
     - `two_prob=0.9`: probability that a new tile is a 2; otherwise it is a 4.
     - `reward="log"`: log or score.
 
@@ -74,7 +73,7 @@ class Game2048(Env):
         self.target = target
         self.two_prob = float(two_prob)
         self.reward = reward
-        self.max_actions = max(10, 3 * target // 4)
+        self.max_actions = 3 * target // 4 + 10
         self.instruction = (
             "You are playing 2048. A move slides all tiles up, right, down or left as far as they go; two equal tiles "
             "that meet merge into one of twice the number, and then a new 2 or 4 appears on an empty cell. A full stop "
@@ -120,7 +119,7 @@ class Game2048(Env):
         return self.outcome(
             reward,
             terminated=over,
-            truncated=not over and self._actions_made >= 3 * self.target // 2,
+            truncated=not over and self._actions_made >= 2 * self.max_actions,
             success=self._largest() >= self.target,
             valid=valid,
             effective=effective,

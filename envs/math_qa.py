@@ -90,7 +90,7 @@ class MetaMathQA(_MathQA):
 
     ## Episode End
 
-    Terminates with a right answer (success); truncates after `attempts` wrong ones. Text without an answer (no number
+    Terminates with a right answer (success) or after `attempts` wrong ones. Text without an answer (no number
     where one is asked for, nothing at all, more than 10,000 characters) is not valid and uses up no attempt.
 
     ## Arguments
@@ -139,7 +139,7 @@ class GSM8K(_MathQA):
 
     ## Episode End
 
-    Terminates with a right answer (success); truncates after `attempts` wrong ones. Text without a number is not
+    Terminates with a right answer (success) or after `attempts` wrong ones. Text without a number is not
     valid and uses up no attempt.
 
     ## Arguments

@@ -20,7 +20,7 @@ class QuestionAnswer(Env):
     or None for what is no answer at all: that uses up no attempt. The retry reward is RAGEN's (arXiv 2504.20073).
 
     Args:
-        attempts: answers that are judged before the episode is cut off; also the budget of actions.
+        attempts: answers that are judged before the episode ends; also the budget of actions.
 
     Raises:
         RecipeError: if `attempts` is not an integer from 1 to 100.
@@ -74,8 +74,7 @@ class QuestionAnswer(Env):
     def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
         return self.outcome(
             reward,
-            terminated=self._solved,
-            truncated=not self._solved and self._wrong >= self.attempts,
+            terminated=self._over(),
             success=self._solved,
             valid=valid,
             effective=effective,

@@ -67,7 +67,7 @@ class StaticQA(QuestionAnswer):
 
     ## Episode End
 
-    Terminates with a right answer (success); truncates after `attempts` wrong ones. Text without an answer (blank, no
+    Terminates with a right answer (success) or after `attempts` wrong ones. Text without an answer (blank, no
     number under "number", no choice under "choice", more than 10,000 characters) is not valid and uses up no attempt.
 
     ## Arguments

@@ -133,7 +133,7 @@ def _ages(draw: _Draw) -> tuple[str, int]:
 
 
 def _rectangle(draw: _Draw) -> tuple[str, int]:
-    width, length = sorted((draw.number(2, 9), draw.number(3, 14)))
+    width, length = sorted((draw.number(2, 20), draw.number(3, 30)))
     text = f"A garden is {length} metres long and {width} metres wide."
     if draw.level == 1:
         return f"{text} What is its area in square metres?", width * length

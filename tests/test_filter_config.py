@@ -1,0 +1,154 @@
+"""`ragen.filter` as a recipe writes it: every strategy takes its own values, and a key without a use is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.errors import RecipeError
+from ragen_verl.filter import SELECTORS
+
+P, N = 8, 4
+
+
+def read(**keys: object) -> RagenConfig:
+    return RagenConfig.from_omegaconf(
+        {
+            "train": {"envs": [{"id": "FrozenLake-v0", "groups": P}], "seed": 1000},
+            "val": {"envs": [{"id": "FrozenLake-v0", "groups": 4}], "seed": 1},
+            "run": {"dir": "unused"},
+            "filter": keys,
+        }
+    )
+
+
+LEGAL = {
+    "none": {},
+    "top_k": {"value": 0.25},
+    "top_k_count": {"value": 3},
+    "top_p": {"value": 0.9, "mass": "softmax", "temperature": 0.5},
+    "min_p": {"value": 0.2},
+    "percentile": {"range": [0, 25]},
+    "within_group": {"value": 0.5},
+}
+
+
+@pytest.mark.parametrize("strategy", SELECTORS)
+def test_every_strategy_is_read_and_makes_its_rule(strategy: str) -> None:
+    config = read(strategy=strategy, **LEGAL[strategy])
+    config.check_filter(N)
+    rule = config.filter.rule(P, N)
+    assert rule.strategy == strategy
+    assert LEGAL[strategy].get("value") in (None, rule.value)
+    assert rule.range == ((0.0, 25.0) if strategy == "percentile" else (0.0, 100.0))
+    assert rule.softmax == (strategy == "top_p") and rule.temperature == (0.5 if rule.softmax else 1.0)
+    assert (rule.score, rule.largest, rule.drop_zero_variance, rule.limit) == ("std", True, False, None)
+
+
+@pytest.mark.parametrize(("strategy", "value"), [("top_k", 0.25), ("top_p", 0.9), ("within_group", 0.5)])
+def test_null_stands_for_the_papers_value(strategy: str, value: float) -> None:
+    assert read(strategy=strategy).filter.rule(P, N).value == value
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"strategy": "top_k", "value": 0}, "above 0 and at most 1 or null"),
+        ({"strategy": "top_k", "value": 2}, "(ragen.filter.strategy is top_k)"),
+        ({"strategy": "top_k_count"}, "a whole number of 1 or more"),
+        ({"strategy": "top_k_count", "value": 0.25}, "a whole number of 1 or more"),
+        ({"strategy": "top_k_count", "value": 0}, "a whole number of 1 or more"),
+        ({"strategy": "top_p", "value": -0.1}, "above 0"),
+        ({"strategy": "min_p"}, "ragen.filter.value is None"),
+        ({"strategy": "min_p", "value": 1.1}, "at most 1"),
+        ({"strategy": "within_group", "value": 2}, "at most 1"),
+        ({"strategy": "percentile", "value": 0.3}, "ragen.filter.value is 0.3"),
+        ({"strategy": "percentile"}, "such as [0, 25]"),
+        ({"strategy": "percentile", "range": [25]}, "two numbers"),
+        ({"strategy": "percentile", "range": [50, 25]}, "lower one first"),
+        ({"strategy": "percentile", "range": [0, 101]}, "0 to 100"),
+        ({"strategy": "top_k", "range": [0, 25]}, "to percentile"),
+        ({"value": 0.5}, "would do nothing"),
+        ({"score": "std"}, "ragen.filter.score is 'std' but ragen.filter.strategy is none"),
+        ({"strategy": "within_group", "largest": True}, "would do nothing"),
+        ({"strategy": "within_group", "score": "mean"}, "would do nothing"),
+        ({"strategy": "top_k", "mass": "linear"}, "to top_p"),
+        ({"strategy": "top_p", "temperature": 2.0}, "to softmax"),
+        ({"strategy": "top_p", "mass": "linear", "temperature": 2.0}, "to softmax"),
+        ({"strategy": "top_p", "mass": "softmax", "temperature": 0}, "above 0"),
+        ({"strategy": "min_p", "value": 0.5, "score": "mean"}, "can be negative"),
+        ({"strategy": "top_k", "score": "stdev"}, "one of std"),
+        ({"loss_scaling": "linear"}, "set it to none"),
+        ({"loss_scaling": "cubic"}, "one of none, linear, sqrt"),
+        ({"updates": "fixed"}, "proportional, constant"),
+        ({"zero_variance": "dropp"}, "keep, drop"),
+        ({"on_empty": "stop"}, "zero_variance to drop"),
+        ({"on_empty": "refill", "zero_variance": "keep"}, "set it to drop or null"),
+        ({"refill_groups": 4}, "to refill"),
+        ({"refill_limit": 4}, "to refill"),
+        ({"on_empty": "refill", "refill_limit": 0}, "1 or more"),
+        ({"stop_after": 3}, "to stop or refill"),
+        ({"strategy": "top_k", "vale": 1}, "did you mean value?"),
+    ],
+)
+def test_value_of_another_strategy_or_without_a_use_is_refused(keys: dict, words: str) -> None:
+    with pytest.raises(RecipeError) as refusal:
+        read(**keys)
+    message = str(refusal.value)
+    assert words in message
+    assert "\n" not in message and message.endswith((".", "?"))
+
+
+def test_groups_of_one_have_no_spread_to_decide_by() -> None:
+    for keys in (
+        {"strategy": "top_k"},
+        {"strategy": "top_p", "score": "entropy_variance"},
+        {"strategy": "within_group"},
+        {"zero_variance": "drop"},
+        {"on_empty": "refill"},
+    ):
+        with pytest.raises(RecipeError, match=r"rollout\.n is 1"):
+            read(**keys).check_filter(1)
+        read(**keys).check_filter(2)
+    for score in ("mean", "sum", "entropy", "length"):
+        read(strategy="top_k", score=score).check_filter(1)
+
+
+def test_filter_that_keeps_less_than_one_group_or_more_than_all_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"less than one group: use 0\.125"):
+        read(strategy="top_k", value=0.12).check_filter(N)
+    with pytest.raises(RecipeError, match="a step has 8 groups"):
+        read(strategy="top_k_count", value=9).check_filter(N)
+    read(strategy="top_k_count", value=8).check_filter(N)
+
+
+def test_refill_is_bounded_by_the_recipe() -> None:
+    config = read(on_empty="refill")
+    assert (config.filter.target(P), config.filter.extra_groups(P)) == (P, P)
+    assert config.filter.rule(P, N).limit == P and config.filter.rule(P, N).drop_zero_variance
+    with pytest.raises(RecipeError, match="a step generates 10 groups at most"):
+        read(on_empty="refill", refill_groups=11, refill_limit=2).check_filter(N)
+    assert read().filter.extra_groups(P) == 0
+
+
+def test_seeds_of_a_refill_may_not_reach_validation() -> None:
+    keys = {"on_empty": "refill", "refill_limit": 12}
+    config = RagenConfig.from_omegaconf(
+        {
+            "train": {"envs": [{"id": "FrozenLake-v0", "groups": P}], "seed": 0},
+            "val": {"envs": [{"id": "FrozenLake-v0", "groups": 4}], "seed": 40},
+            "run": {"dir": "unused"},
+            "filter": keys,
+        }
+    )
+    config.check_seeds(2)  # 2 steps of 20 groups at most
+    with pytest.raises(RecipeError, match=r"0 to 59 .3 steps of 20 groups. and validation 40"):
+        config.check_seeds(3)
+
+
+def test_run_ends_after_the_stated_number_of_empty_steps_or_never() -> None:
+    assert read(zero_variance="drop").filter.empty_limit is None
+    assert read(zero_variance="drop", on_empty="stop").filter.empty_limit == 5
+    assert read(zero_variance="drop", on_empty="stop", stop_after=2).filter.empty_limit == 2
+    assert read(on_empty="refill").filter.empty_limit is None
+    assert read(on_empty="refill", stop_after=3).filter.empty_limit == 3

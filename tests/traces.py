@@ -10,7 +10,8 @@ GROUPS, MEMBERS = 8, 16
 def healthy(seed: int, steps: int = 120, start: float = 0.2, end: float = 0.8, decline: float = 1.2) -> list[dict]:
     """Noisy improvement: success rises, entropy, thoughts and the spread of returns decline with it.
 
-    `decline` says how far entropy comes down, by a factor of e for 1. Success is a count over 8 groups of 16 whose levels differ; the rest has noise of the size that real runs have.
+    `decline` says how far entropy comes down, by a factor of e for 1. Success is a count over 8 groups of 16 whose
+    levels differ; the rest has noise of the size that real runs have.
     """
     random = np.random.default_rng(seed)
     lines = []

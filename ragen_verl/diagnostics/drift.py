@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
+    from tensordict import TensorDict
     from transfer_queue import KVBatchMeta
 
 THRESHOLD = 0.5  # nats: a ratio of 1.65, which every clip range of PPO cuts
@@ -77,20 +78,30 @@ def batch_drift(
         temperature: for bypass mode, `actor_rollout_ref.rollout.temperature`.
     """
     import transfer_queue as tq
-    from verl.workers.utils.padding import response_from_nested
 
-    ours = "old_log_probs"
     if actor is not None:
         actor.compute_log_prob(_for_inference(batch, temperature))
-        ours = "log_probs"
     keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
-    data = tq.kv_batch_get(
-        keys=keys, partition_id=batch.partition_id, select_fields=[ours, "rollout_log_probs", "response_mask"]
-    )
-    if actor is not None:
-        data[ours] = response_from_nested(data.pop(ours), data["response_mask"])
-    data = data.to_padded_tensor()
-    return token_drift(data[ours], data["rollout_log_probs"], data["response_mask"], threshold)
+    ours = "old_log_probs" if actor is None else "log_probs"
+    fields = [ours, "rollout_log_probs", "response_mask"]
+    return nested_drift(tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields), threshold)
+
+
+def nested_drift(data: TensorDict, threshold: float = THRESHOLD) -> dict[str, float]:
+    """`token_drift` of rows of different lengths, as verl's queue holds them.
+
+    Args:
+        data: nested tensors, a row each: `rollout_log_probs` and `response_mask` over the response, and either
+            `old_log_probs` over it too, or `log_probs` over prompt and response as the model gives them, each token's
+            at the position before it.
+        threshold: nats.
+    """
+    from verl.workers.utils.padding import response_from_nested
+
+    mask = data["response_mask"]
+    ours = data["old_log_probs"] if "old_log_probs" in data else response_from_nested(data["log_probs"], mask)
+    parts = (ours, data["rollout_log_probs"], mask)
+    return token_drift(*(torch.cat(list(one.unbind())) for one in parts), threshold)
 
 
 def _for_inference(batch: KVBatchMeta, temperature: float) -> KVBatchMeta:

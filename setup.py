@@ -10,6 +10,7 @@ setup(
     packages=[
         *find_packages(include=["ragen_verl", "ragen_verl.*"]),
         "ragen_envs",
+        "ragen_envs.webshop",
         "ragen_verl.recipes",
         "ragen_verl.recipes.algorithm",
         "ragen_verl.recipes.env",
@@ -19,6 +20,7 @@ setup(
     ],
     package_dir={"ragen_envs": "envs", "ragen_verl.recipes": "recipes"},
     package_data={
+        "ragen_envs": ["data/*"],
         "ragen_verl.recipes": ["*.yaml", "*.md"],
         "ragen_verl.recipes.algorithm": ["*.yaml"],
         "ragen_verl.recipes.env": ["*.yaml"],

@@ -260,7 +260,7 @@ def _lines(path: str, what: str) -> Iterator[Mapping[str, Any]]:
     file = Path(path)
     if not file.is_file():
         raise RecipeError(f"SearchQA's {what} {path!r} is no file: give the path of a JSONL file.")
-    with file.open(encoding="utf-8") as lines:
+    with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 yield json.loads(line)

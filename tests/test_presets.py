@@ -15,6 +15,8 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from test_recipes import changed, composed, verl_accepts
 
+from ragen_verl.advantages import ESTIMATORS
+from ragen_verl.config.credit import VERL_OPTIONS
 from ragen_verl.errors import RecipeError
 from ragen_verl.losses import TURN_MEAN, check_losses
 from ragen_verl.validate import check
@@ -42,7 +44,7 @@ MEANING = {
 }
 
 STATED = """
-    ragen.filter.strategy ragen.filter.value algorithm.adv_estimator algorithm.use_kl_in_reward
+    ragen.filter.strategy ragen.filter.value ragen.credit.weight algorithm.adv_estimator algorithm.use_kl_in_reward
     actor_rollout_ref.actor.use_kl_loss actor_rollout_ref.actor.clip_ratio actor_rollout_ref.actor.clip_ratio_low
     actor_rollout_ref.actor.clip_ratio_high actor_rollout_ref.actor.clip_ratio_c
     actor_rollout_ref.actor.policy_loss.loss_mode actor_rollout_ref.actor.loss_agg_mode
@@ -114,6 +116,8 @@ def test_preset_states_what_it_depends_on(preset: tuple[str, DictConfig]) -> Non
     wanted = STATED.split()
     for switch, keys in STATED_WHERE.items():
         wanted += keys if stated[switch] not in (False, "none") else ()
+    for option in ESTIMATORS[stated["algorithm.adv_estimator"]].options:
+        wanted.append(f"algorithm.{option}" if option in VERL_OPTIONS else f"ragen.credit.{option}")
     assert [key for key in wanted if key not in stated] == []
 
 

@@ -20,6 +20,7 @@ _NUMBER = re.compile(
     rf"(?<![0-9.,])(?P<sign>-?)(?P<currency>[$€£] ?)?(?:{_RATIO}|(?P<first>{_DIGITS})(?: ?/ ?(?P<second>{_DIGITS}))?)"
     r"(?P<percent> ?%)?(?![0-9])"
 )
+_UNIT = re.compile(r"(?<=[0-9}])\s+\{?\s*[A-Za-z][A-Za-z ]*\}?$")
 _MARK = re.compile(r"####|answer is:?|\\boxed\s*\{", re.IGNORECASE)
 _LATEX = re.compile(r"\\(?:left|right|displaystyle|text|mathrm|mbox|[!,;: ])|\\\(|\\\)|\$")
 
@@ -55,14 +56,14 @@ def number(text: str, whole: bool = False) -> Fraction | None:
 
     Args:
         text: an answer.
-        whole: the number must be the whole text.
+        whole: the number must be the whole text, but for a unit of words behind it.
     """
     if len(text) > LONGEST:
         return None
     text = final(plain(text)).strip()
     text = re.sub(r"(?<=[0-9}]) ?\.$", "", text)
     if whole:
-        match = _NUMBER.fullmatch(text)
+        match = _NUMBER.fullmatch(_UNIT.sub("", text))
         return _value(match) if match else None
     last = None
     for match in _NUMBER.finditer(text):

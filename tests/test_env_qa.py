@@ -104,6 +104,9 @@ def test_an_integer_is_read_in_any_dress(value, form):
         ("\\boxed{\\left(2, 3\\right)}", "(2,3)", True),
         ("$x^2+1$", "x^{2} + 1", True),
         ("x^2-1", "x^2+1", False),
+        ("2.5", "2.5 \\text{ hours}", True),
+        ("18", "18 dollars", True),
+        ("2", "2x", False),
         ("B", "\\text{B}", True),
         ("", "x", False),
     ],
@@ -140,7 +143,7 @@ def test_stories_have_whole_answers_and_name_their_numbers(family, level):
         question, answer = family(_Draw(rng, level))
         assert isinstance(answer, int) and answer >= 0 and question.endswith("?") and "-" not in question
         questions.add(question)
-    assert len(questions) > 150
+    assert len(questions) > 120
 
 
 def test_answers_follow_from_the_text():

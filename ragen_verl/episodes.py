@@ -47,8 +47,8 @@ class Episodes:
         return [record["metrics"]["response_length"] for record in self.records]
 
     def rows_of(self, kept: Iterable[int]) -> list[int]:
-        """The rows of these trajectories, ascending."""
-        return sorted(row for index in kept for row in self.rows[index])
+        """The rows of these trajectories, in the trajectories' order and not in that of their arrival."""
+        return [row for index in sorted(kept) for row in self.rows[index]]
 
 
 def rows_by_trajectory(keys: Sequence[str]) -> dict[tuple[str, str], list[int]]:
@@ -101,12 +101,10 @@ def mean_surprise(log_probs: Sequence[Any], masks: Sequence[Any], rows: Sequence
 
 
 def keep_rows(batch: KVBatchMeta, rows: list[int]) -> KVBatchMeta:
-    """The batch with these rows only; the others are cleared, which verl does for surviving rows alone."""
+    """The batch with these rows only, in this order; the others are cleared, which verl does for its own rows alone."""
     kept = set(rows)
-    dropped = [key for row, key in enumerate(batch.keys) if row not in kept]
-    if not dropped:
-        return batch
-    tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
+    if dropped := [key for row, key in enumerate(batch.keys) if row not in kept]:
+        tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
     return KVBatchMeta(
         partition_id=batch.partition_id,
         keys=[batch.keys[row] for row in rows],

@@ -171,7 +171,7 @@ def test_a_trajectory_of_several_rows_counts_once_and_keeps_all_of_them(
     for one, group, rows in zip(played.records, played.groups, played.rows, strict=True):
         mine = [f"{group}_{one['member']}_{i}" for i in range(len(rows))]
         assert [keys[row] for row in rows] == mine and group == f"u{one['seed']}"
-    assert played.rows_of([0]) == sorted(played.rows[0])
+    assert played.rows_of([0]) == list(played.rows[0])
 
 
 def test_order_of_trajectories_does_not_depend_on_which_ended_first() -> None:
@@ -181,6 +181,7 @@ def test_order_of_trajectories_does_not_depend_on_which_ended_first() -> None:
     played = episodes.arrange(found, [record(seeds[uid], int(session)) for uid, session in found])
     assert played.groups == ("bb", "bb", "aa", "aa")
     assert played.rows == ((2,), (0,), (1,), (3,))
+    assert played.rows_of({3, 0}) == [2, 3]
 
 
 def test_entropy_is_the_mean_surprise_of_all_sampled_tokens_of_all_rows() -> None:

@@ -32,6 +32,7 @@ def register_verl() -> None:
     wrapt.register_post_import_hook(lambda _: import_module("ragen_verl.trainer"), "verl.trainer.ppo.v1")
     wrapt.register_post_import_hook(_register_agent_loop, "verl.experimental.agent_loop.agent_loop")
     wrapt.register_post_import_hook(_register_losses, "verl.trainer.ppo.core_algos")
+    wrapt.register_post_import_hook(_register_estimators, "verl.trainer.ppo.core_algos")
     STATUS["registered"] += [f"trainer:{TRAINER}", f"agent_loop:{AGENT_LOOP}"]
 
 
@@ -53,6 +54,13 @@ def _register_losses(module: object) -> None:
 
     for name, loss in POLICY_LOSSES.items():
         module.register_policy_loss(name)(loss)
+
+
+def _register_estimators(module: object) -> None:
+    """Under names of their own: verl sends `gae` and `grpo` to its own functions before it looks any up."""
+    from ragen_verl.credit import register
+
+    register(module.register_adv_est)
 
 
 def _load() -> None:

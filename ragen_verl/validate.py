@@ -22,6 +22,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolved
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
@@ -60,6 +61,7 @@ WHOLE_NUMBERS = (
 NEEDS_TURNS = {
     "algorithm.adv_estimator": ("turn_gae", "bi_level_gae", "gigpo", "turn_grpo"),
     "actor_rollout_ref.actor.policy_loss.loss_mode": ("ragen_turn_mean",),
+    "ragen.credit.weight": ("turns",),
 }
 
 
@@ -117,7 +119,7 @@ def check(config: DictConfig) -> RagenConfig:
         _check_lengths(config, ragen)
         _check_sampling(config, ragen)
         _check_env_tokens(config, ragen)
-        _check_algorithm(config)
+        _check_algorithm(config, ragen)
         check_losses(config)
         _check_batches(config, ragen)
         check_model(config, ragen)
@@ -289,23 +291,10 @@ def _check_lengths(config: DictConfig, ragen: RagenConfig) -> None:
         )
 
 
-def _check_algorithm(config: DictConfig) -> None:
+def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
     """Estimator against critic, clipping, KL: what verl would run without a word, and mean something else."""
     algorithm, actor, n = config.algorithm, config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
-    if algorithm.adv_estimator == "gae" and config.critic.enable is False:
-        raise RecipeError(
-            "algorithm.adv_estimator gae needs values but critic.enable is false: set it to true, or use grpo."
-        )
-    if algorithm.adv_estimator != "gae" and config.critic.enable:
-        raise RecipeError(
-            f"critic.enable is true but algorithm.adv_estimator {algorithm.adv_estimator} ignores its values: "
-            "set critic.enable=false, or use gae."
-        )
-    if str(algorithm.adv_estimator).startswith("grpo") and n < 2:
-        raise RecipeError(
-            f"algorithm.adv_estimator {algorithm.adv_estimator} compares the members of a group but "
-            f"actor_rollout_ref.rollout.n is {n}: use 2 or more, or gae."
-        )
+    ragen.credit.check(algorithm, critic=config.critic.enable, group_size=n)
     for key in ("clip_ratio_low", "clip_ratio_high"):
         value = actor[key]
         if not isinstance(value, int | float) or value <= 0 or (key == "clip_ratio_low" and value >= 1):
@@ -335,7 +324,7 @@ def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
         )
     ranks = _data_parallel_ranks(config)
     blocks = {"actor_rollout_ref.actor": config.actor_rollout_ref.actor}
-    if config.algorithm.adv_estimator == "gae":
+    if ESTIMATORS[config.algorithm.adv_estimator].needs_critic:
         blocks["critic"] = config.critic
     for path, block in blocks.items():
         mini = block.ppo_mini_batch_size

@@ -71,11 +71,17 @@ def some_options(name: str, rng: np.random.Generator) -> dict:
     return {key: draw[isinstance(default, bool)]() for key, default in ESTIMATORS[name].options.items()}
 
 
+@pytest.fixture(scope="module")
+def batches() -> list[CreditBatch]:
+    rng = np.random.default_rng(0)
+    return [ragged(rng) for _ in range(BATCHES)]
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_agrees_with_the_slow_way_on_ragged_batches(name: str) -> None:
+def test_agrees_with_the_slow_way_on_ragged_batches(name: str, batches: list[CreditBatch]) -> None:
     rng = np.random.default_rng(NAMES.index(name))
-    for _ in range(BATCHES):
-        batch, options = ragged(rng), some_options(name, rng)
+    for batch in batches:
+        options = some_options(name, rng)
         advantages, returns = estimate(name, batch, options)
         expected = getattr(slow, name)(batch, **options)
         assert torch.allclose(advantages, torch.tensor(expected.advantages), rtol=1e-5, atol=1e-5), options
@@ -110,7 +116,9 @@ def verls(name: str, batch: CreditBatch, gamma: float, lam: float) -> tuple[torc
     )
 
 
-@pytest.mark.parametrize("name", ["gae", "grpo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"])
+@pytest.mark.parametrize(
+    "name", ["gae", "grpo", "dr_grpo", "rloo", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]
+)
 def test_agrees_with_verl_where_it_has_the_estimator(name: str) -> None:
     rng = np.random.default_rng(2)
     for i in range(200):
@@ -141,8 +149,6 @@ def test_observation_tokens_change_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-
-
 def stretched(batch: CreditBatch, rng: np.random.Generator) -> tuple[CreditBatch, torch.Tensor]:
     """The same turns between observations of other lengths, and the new column of each (row, column)."""
     mask = batch.mask.bool().numpy()
@@ -226,7 +232,13 @@ def test_a_trajectory_in_one_row_or_in_a_row_per_turn_is_the_same(name: str) -> 
     mask = torch.tensor([[1, 1, 0, 1, 1], [1, 0, 1, 1, 1]])
     values = torch.tensor([[0.3, 0.2, 9.0, 0.1, 0.5], [0.4, 9.0, 0.7, 0.6, 0.1]])
     one = CreditBatch(
-        rewards, mask, torch.tensor([0, 0]), torch.tensor([0, 1]), torch.tensor([0, 0]), values, [["s", "t"], ["s", "s"]]
+        rewards,
+        mask,
+        torch.tensor([0, 0]),
+        torch.tensor([0, 1]),
+        torch.tensor([0, 0]),
+        values,
+        [["s", "t"], ["s", "s"]],
     )
     split, last = torch.tensor([[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]), torch.tensor([[0, 0, 0, 1, 1], [0, 0, 1, 1, 1]])
     two = CreditBatch(

@@ -52,7 +52,8 @@ def reinforce_plus_plus(batch: CreditBatch, gamma: float = 1.0) -> tuple[Tensor,
     Returns:
         Whitened G_t, and G_t itself.
     """
-    returns = over_trajectories(batch.stream(batch.rewards), batch.turns, gamma)
+    # in double precision: returns that hardly differ are divided by that difference
+    returns = over_trajectories(batch.stream(batch.rewards).double(), batch.turns, gamma)
     return batch.field(whitened(returns)), batch.field(returns)
 
 

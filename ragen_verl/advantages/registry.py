@@ -25,6 +25,7 @@ class Estimator:
         needs_group: compares the trajectories of a group, so a group of one teaches nothing.
         needs_states: reads the key of the state that each turn started in.
         options: every option that it reads -> the default; keyword arguments of the function.
+        implies: options that it does not read -> what it does in any case, so that a recipe can say so.
     """
 
     module: str
@@ -34,6 +35,7 @@ class Estimator:
     needs_group: bool = False
     needs_states: bool = False
     options: Mapping[str, float | bool] = field(default_factory=dict)
+    implies: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def function(self) -> Callable:
@@ -68,7 +70,13 @@ ESTIMATORS: dict[str, Estimator] = {
             options={"gamma": 1.0, "lam": 1.0, "turn_gamma": 0.95, "turn_lam": 1.0},
         ),
         Estimator("outcome", "grpo", "return against the group's mean and spread", needs_group=True, options=_BY_STD),
-        Estimator("outcome", "dr_grpo", "return against the group's mean, not divided by its spread", needs_group=True),
+        Estimator(
+            "outcome",
+            "dr_grpo",
+            "return against the group's mean, not divided by its spread",
+            needs_group=True,
+            implies={"norm_adv_by_std_in_grpo": False},
+        ),
         Estimator("outcome", "rloo", "return against the mean of the group's other members", needs_group=True),
         Estimator(
             "outcome",

@@ -12,12 +12,12 @@ def over_trajectories(stream: Tensor, turns: Turns, factor: float) -> Tensor:
     """y_t = x_t + factor * y_(t+1) along the sampled tokens of each trajectory, observation tokens and rows skipped.
 
     Args:
-        stream: x on the sampled tokens, (tokens,) float32.
+        stream: x on the sampled tokens, (tokens,) float32 or float64.
         turns: where the tokens belong.
         factor: c, from 0 to 1.
 
     Returns:
-        y, (tokens,) float32.
+        y, (tokens,), of the same type.
     """
     return _scan(stream, turns, factor, stop_at_turns=False)
 

@@ -52,11 +52,11 @@ def whitened(stream: Tensor) -> Tensor:
     """(x - mean) / sqrt(variance + 1e-8) over all sampled tokens of the batch, sample variance; 0 for a single one.
 
     Args:
-        stream: (tokens,) float32.
+        stream: (tokens,) float32 or float64.
     """
     if len(stream) < 2:
         return torch.zeros_like(stream)
     mean = stream.mean(dtype=torch.float64)
-    off = stream - mean.float()
+    off = stream - mean.to(stream.dtype)
     variance = off.square().sum(dtype=torch.float64) / (len(stream) - 1)
-    return off * (variance + WHITEN_EPSILON).rsqrt().float()
+    return off * (variance + WHITEN_EPSILON).rsqrt().to(stream.dtype)

@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from ragen_verl.config.credit import Credit
 from ragen_verl.config.envs import Split
 from ragen_verl.config.filter import Filter
 from ragen_verl.config.rollout import Rollout
@@ -36,6 +37,7 @@ class RagenConfig:
     run: Run
     rollout: Rollout = field(default_factory=Rollout)
     filter: Filter = field(default_factory=Filter)
+    credit: Credit = field(default_factory=Credit)
 
     @classmethod
     def from_omegaconf(cls, config: DictConfig | Mapping[str, Any]) -> RagenConfig:

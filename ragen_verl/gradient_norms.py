@@ -39,7 +39,7 @@ def gradient_norms(worker: Any, data: TensorDict) -> dict[str, float] | None:
     Returns:
         Component -> norm with coefficient 1; None on ranks that hold no output.
     """
-    training = worker.actor
+    training, data = worker.actor, data.copy()  # verl's settings go into the copy
     settings = OmegaConf.merge(worker.config.actor, {"use_kl_loss": False})
     config = omega_conf_to_dataclass(settings)
     losses = {"task": _task_loss, "entropy": _entropy_loss, "kl": _kl_loss}

@@ -1,4 +1,4 @@
-"""RAGEN-2's mutual-information proxies: formulas, what is scored, what it may cost, and the rows verl gets."""
+"""RAGEN-2's mutual-information proxies: formulas, what is scored, what it may cost."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from ragen_verl.config.probes import MutualInformation
 from ragen_verl.config.schema import parse
@@ -33,7 +32,6 @@ from ragen_verl.diagnostics.mutual_information import (
     turns_of,
 )
 from ragen_verl.errors import RecipeError
-from ragen_verl.probes import cross_rows, lay_out, row_sums
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import Trajectory, Turn
 
@@ -361,49 +359,3 @@ def test_config():
     for bad in ({"every": 0}, {"share": 0}, {"share": 1.5}, {"max_forward_tokens": 7}, {"k": 1}):
         with pytest.raises(RecipeError, match=r"ragen\.x\."):
             parse(MutualInformation, bad, "ragen.x")
-
-
-# -- the rows that verl gets ------------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(2, 90), min_size=1, max_size=40), st.integers(1, 5), st.none() | st.integers(1, 8))
-def test_rows_are_dealt_evenly(lengths, ranks, most):
-    places = lay_out(lengths, ranks, most)
-    assert sorted(row for row in places.order if row >= 0) == list(range(len(lengths)))
-    share = len(places.order) // ranks
-    assert len(places.order) == share * ranks and share % places.micro == 0
-    assert most is None or places.micro <= most
-    # no pass of padding alone on all ranks, unless there are fewer rows than ranks
-    assert share - places.micro < -(-len(lengths) // ranks)
-    totals = [sum(lengths[r] for r in places.order[k * share : (k + 1) * share] if r >= 0) for k in range(ranks)]
-    assert max(totals) - min(totals) <= max(lengths)
-
-
-@pytest.fixture(scope="module")
-def model():
-    return AutoModelForCausalLM.from_pretrained(nano_model_path(), dtype=torch.float32).eval()
-
-
-def test_rows_have_the_log_probs_of_the_model(model):
-    """Through ragged rows, in another order and with padding, the sums are those of a direct forward."""
-    rng = np.random.default_rng(0)
-    vocabulary = len(nano_tokenizer())
-    cells = [
-        tuple(rng.integers(4, vocabulary, size=n).tolist() for n in sizes) for sizes in rng.integers(1, 30, (7, 2))
-    ]
-    places = lay_out([len(x) + len(z) for x, z in cells], ranks=2, most=3)
-    rows = cross_rows(cells, places)
-    assert rows.batch_size[0] == len(places.order) > len(cells)
-    assert rows["loss_mask"].values().sum() == sum(len(z) for _, z in cells)
-    outputs = []
-    for ids, positions in zip(rows["input_ids"].unbind(), rows["position_ids"].unbind(), strict=True):
-        logits = model(input_ids=ids[None], position_ids=positions[None]).logits[0]
-        # as verl's engines do: each place scores the next id, the last one the row's first
-        outputs.append(logits.log_softmax(-1).gather(-1, ids.roll(-1)[:, None])[:, 0].detach())
-    found = row_sums(torch.nested.as_nested_tensor(outputs, layout=torch.jagged), cells, places)
-    for (prompt, response), value in zip(cells, found, strict=True):
-        with torch.no_grad():
-            logits = model(torch.tensor([[*prompt, *response]])).logits[0].double().log_softmax(-1)
-        direct = sum(float(logits[len(prompt) + t - 1, token]) for t, token in enumerate(response))
-        assert value == pytest.approx(direct, abs=1e-3)

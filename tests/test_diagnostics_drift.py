@@ -87,7 +87,10 @@ def test_rows_of_the_queue_give_what_the_padded_batch_gives(whole: bool) -> None
     lengths, prompts = [12, 5, 8], [4, 1, 6]
     rows = [ours[i, :n] for i, n in enumerate(lengths)]
     if whole:  # the model's output: prompt first, one position early, and one for the token after the last
-        rows = [torch.cat([torch.full((p - 1,), -9.0), row, torch.tensor([-7.0])]) for p, row in zip(prompts, rows)]
+        rows = [
+            torch.cat([torch.full((p - 1,), -9.0), row, torch.tensor([-7.0])])
+            for p, row in zip(prompts, rows, strict=True)
+        ]
     data = TensorDict(
         {
             "log_probs" if whole else "old_log_probs": nested(rows),

@@ -15,7 +15,7 @@ from ragen_verl.diagnostics.early_stop import EarlyStop, early_stop
 from ragen_verl.diagnostics.verdict import Finding, Verdict
 from ragen_verl.errors import RecipeError
 
-RAGEN_2 = Stop(reward_variance_collapse=10, low_validation_success=5, empty_filtered_steps=5)
+RAGEN_2 = Stop(reward_variance_collapse=10, low_validation_success=5)
 EMPTY = "rollout/empty_after_filter"
 
 
@@ -74,14 +74,6 @@ def test_one_environment_of_several_is_enough_and_the_total_is_none() -> None:
 def test_evaluations_are_counted_not_steps() -> None:
     lines = [{"step": step, STD: 1.0, **({"val-env/A/success": 0.0} if step % 10 == 0 else {})} for step in range(50)]
     assert early_stop(lines, RAGEN_2) == (40, "low_validation_success")
-
-
-def test_empty_filtered_steps_have_to_follow_each_other() -> None:
-    def run(flags: list[int]) -> tuple[int, str] | None:
-        return early_stop([{"step": i, EMPTY: float(flag)} for i, flag in enumerate(flags)], RAGEN_2)
-
-    assert run([1, 1, 1, 1, 0, 1, 1, 1, 1, 0]) is None
-    assert run([0, 1, 1, 1, 1, 1]) == (5, "empty_filtered_steps")
 
 
 def test_rules_are_off_by_default_and_the_reason_stays() -> None:

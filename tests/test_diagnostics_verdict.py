@@ -144,6 +144,17 @@ def test_entropy_may_decline_while_reward_rises() -> None:
     assert judge(lines).status == "healthy"
 
 
+def test_retrieval_is_held_against_chance() -> None:
+    # ever fewer prompts in the matrix: accuracy stays, what it says does not
+    lines = [
+        {"step": 10 * i, "mi/retrieval_accuracy": 0.5, "mi/retrieval_chance": chance, "mi/conditional_entropy": 1.0}
+        for i, chance in enumerate([0.02] * 4 + [0.4] * 4)
+    ]
+    assert judge(lines).primary.cause == "template_collapse"
+    fixed = [{**line, "mi/conditional_entropy": 1.0 if line["step"] < 40 else 0.1} for line in lines]
+    assert judge(fixed).primary is None  # fixed thoughts are another failure
+
+
 def test_no_spread_from_the_start_warns_unless_everything_is_solved() -> None:
     def run(success: float) -> list[dict]:
         return [{"step": step, STD: 0.0, SUCCESS: success, REWARD: success} for step in range(1, 31)]

@@ -56,11 +56,9 @@ class Stop:
         reward_variance_collapse: consecutive steps with an in-group std of returns below 10 % of the mean of the first
             ten; RAGEN-2's paper says 5, its code 10.
         low_validation_success: consecutive evaluations with a success below 1 % in some environment; RAGEN-2: 5.
-        empty_filtered_steps: consecutive steps in which the filter kept no group; RAGEN-2: 5.
     """
 
     on_warning: str = field(default="continue", metadata=one_of("continue", "stop"))
     keep_good: bool = True
     reward_variance_collapse: int | None = field(default=None, metadata=at_least(1))
     low_validation_success: int | None = field(default=None, metadata=at_least(1))
-    empty_filtered_steps: int | None = field(default=None, metadata=at_least(1))

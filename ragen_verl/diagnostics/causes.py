@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from math import sqrt
 
-from ragen_verl.diagnostics.series import PERFORMANCE, STD, Series, Trace
+from ragen_verl.diagnostics.series import ACCURACY, CHANCE, PERFORMANCE, SKILL, STD, Series, Trace
 
 NOISE = 4.0  # standard errors that a metric has to be away from its baseline: a run looks a thousand times
 SOLVED = 0.95  # success rate from which there is nothing left to learn: groups agree because they all succeed
@@ -219,7 +219,7 @@ def format_collapse(trace: Trace) -> Evidence | None:
     return None
 
 
-MI_LOW = 0.5  # of the early retrieval accuracy above chance; 64 samples scatter by 0.06, a median of three by 0.04
+MI_LOW = 0.5  # of the early retrieval skill; 64 samples scatter by 0.06, a median of three by 0.04
 MI_MEANINGFUL = 0.2  # above chance at the start: with less, thoughts never told prompts apart
 MI_ENTROPY = 0.5  # of the early conditional entropy: below it thoughts are fixed, which is entropy collapse
 SHARED_HIGH, SHARED_START = 0.8, 0.5  # one text for every prompt, and a start at which there were several
@@ -232,15 +232,12 @@ def template_collapse(trace: Trace) -> Evidence | None:
     Mutual information decides where it is measured. Without it, n-grams do: they see the same words only, so they
     count while performance is not held.
     """
-    accuracy, chance = trace["mi/retrieval_accuracy"], trace["mi/retrieval_chance"]
-    if accuracy.baseline is not None and chance.recent is not None and chance.recent < 1:
-        before, now = ((value - chance.recent) / (1 - chance.recent) for value in (accuracy.baseline, accuracy.recent))
-        entropy = trace["mi/conditional_entropy"]
+    skill, accuracy, entropy = trace[SKILL], trace[ACCURACY], trace["mi/conditional_entropy"]
+    if skill.baseline is not None:
         fixed = entropy.baseline is not None and entropy.recent < MI_ENTROPY * entropy.baseline
-        if before >= MI_MEANINGFUL and now < MI_LOW * before and _below(accuracy, 1.0) and not fixed:
-            words = f"retrieval by chance is {chance.recent:.2g}"
-            return Evidence("mi/retrieval_accuracy", accuracy.baseline, accuracy.recent, words)
-        return None
+        if skill.baseline < MI_MEANINGFUL or not _below(skill, MI_LOW) or fixed:
+            return None
+        return Evidence(ACCURACY, accuracy.baseline, accuracy.recent, f"by chance {trace[CHANCE].recent:.2g}")
     if performance(trace) is Performance.HELD:
         return None
     shared, within = trace["echo/shared"], trace["echo/distinct_within"]
@@ -328,7 +325,7 @@ CAUSES = (
     Cause(
         "template_collapse",
         (
-            *("mi/retrieval_accuracy", "mi/retrieval_chance", "mi/conditional_entropy"),
+            *(ACCURACY, CHANCE, "mi/conditional_entropy"),
             *("echo/shared", "echo/distinct_within"),
         ),
         template_collapse,

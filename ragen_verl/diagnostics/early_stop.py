@@ -2,7 +2,8 @@
 
 reward_variance_collapse   the in-group std of returns stays below 10 % of the mean of its first ten steps
 low_validation_success     held-out success of some environment stays below 1 %
-empty_filtered_steps       the filter keeps no group, step after step
+
+Its third rule, empty_filtered_steps, is the filter's own: `ragen.filter.on_empty` and `stop_after`.
 
 They are coarser than the verdict's rules and later, and are here so that a rerun of RAGEN-2 ends where RAGEN-2 ends.
 """
@@ -10,17 +11,16 @@ They are coarser than the verdict's rules and later, and are here so that a reru
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import isfinite
 from statistics import fmean
 from typing import Any
 
 from ragen_verl.config.diagnostics import Stop
+from ragen_verl.diagnostics.series import STD, number
 
 BASELINE_STEPS = 10  # whose mean is the baseline; steps in which the filter kept nothing are not among them
 STD_RATIO = 0.1
 LOW_SUCCESS = 0.01
 
-STD = "rollout/in_group_reward_std"
 EMPTY = "rollout/empty_after_filter"
 HELD_OUT, SUCCESS = "val-env/", "/success"
 
@@ -38,25 +38,21 @@ class EarlyStop:
         self._baseline: list[float] = []
         self._low_std = 0
         self._low_success: dict[str, int] = {}
-        self._empty = 0
 
     def update(self, metrics: Mapping[str, Any]) -> str | None:
         """Take one step's metrics in; the name of the first rule that ever applied, or None.
 
         Args:
-            metrics: read are `rollout/in_group_reward_std`, `rollout/empty_after_filter` (above 0: the filter kept
-                nothing) and, on steps with a validation, `val-env/{environment}/success`. A validation of several
-                environments stops the run when one of them stays low.
+            metrics: read are `rollout/in_group_reward_std` (not where `rollout/empty_after_filter` is above 0: the
+                filter kept nothing and the step counts nowhere) and, on steps with a validation,
+                `val-env/{environment}/success`: one environment that stays low is enough.
         """
-        empty = _number(metrics, EMPTY) or 0.0
-        std = _number(metrics, STD)
-        if EMPTY in metrics or std is not None:  # a training step, not the validation before training
-            self._empty = self._empty + 1 if empty > 0 else 0
-        if std is not None and not empty:
+        std = number(metrics, STD)
+        if std is not None and not number(metrics, EMPTY):
             self._count_std(std)
         for name in metrics:
             if name.startswith(HELD_OUT) and name.endswith(SUCCESS) and name.count("/") == 2:
-                value = _number(metrics, name)
+                value = number(metrics, name)
                 low = value is not None and value < LOW_SUCCESS
                 self._low_success[name] = self._low_success.get(name, 0) + 1 if low else 0
         self.reason = self.reason or self._rule()
@@ -72,7 +68,6 @@ class EarlyStop:
         counts = {
             "reward_variance_collapse": self._low_std,
             "low_validation_success": max(self._low_success.values(), default=0),
-            "empty_filtered_steps": self._empty,
         }
         for name, count in counts.items():
             limit = getattr(self.config, name)
@@ -92,8 +87,3 @@ def early_stop(lines: Iterable[Mapping[str, Any]], config: Stop) -> tuple[int, s
         if reason := rules.update(line):
             return int(line["step"]), reason
     return None
-
-
-def _number(metrics: Mapping[str, Any], name: str) -> float | None:
-    value = metrics.get(name)
-    return float(value) if value is not None and not isinstance(value, str) and isfinite(value) else None

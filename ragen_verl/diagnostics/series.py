@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean, median
+from typing import Any
 
 BASELINE = 10  # steps: the length of RAGEN-2's baseline
 WINDOW = 5  # steps: a median of five needs three of them to move
@@ -18,6 +19,9 @@ STD = "rollout/in_group_reward_std"
 # These have no wild outliers and, where success is rare, are 0 for steps on end, which a median cannot see: means over
 # twice the window.
 MEANS = (*PERFORMANCE, STD)
+
+# Measurements differ in the number of prompts, so accuracy is held against its own chance: 0 is guessing, 1 is perfect.
+ACCURACY, CHANCE, SKILL = "mi/retrieval_accuracy", "mi/retrieval_chance", "mi/retrieval_skill"
 
 # of a normal noise, in standard deviations and variances: the mean and the median distance between successive values;
 # the variance of a mean and of a median of n values, times n
@@ -101,12 +105,19 @@ class Trace:
             return Series(baseline, 2 * window, fmean)
         return Series(SPARSE_BASELINE, SPARSE_WINDOW) if metric.startswith(SPARSE) else Series(baseline, window)
 
-    def add(self, metrics: Mapping[str, float], names: frozenset[str]) -> None:
-        """Append one step's values of the metrics in `names`; what is missing or not finite is left out.
+    def add(self, metrics: Mapping[str, Any], names: frozenset[str]) -> None:
+        """Append one step's values of the metrics in `names`; what is missing or no finite number is left out."""
+        found = {name: value for name in names if (value := number(metrics, name)) is not None}
+        if ACCURACY in found and 0 <= found.get(CHANCE, 1.0) < 1:
+            found[SKILL] = (found[ACCURACY] - found[CHANCE]) / (1 - found[CHANCE])
+        for name, value in found.items():
+            self[name].add(value)
 
-        That is what metrics.jsonl keeps too, so a replay sees the same.
-        """
-        for name in names & metrics.keys():
-            value = metrics[name]
-            if not isinstance(value, str) and math.isfinite(value):
-                self[name].add(float(value))
+
+def number(metrics: Mapping[str, Any], name: str) -> float | None:
+    """A metric as a finite float; None where it is absent or something else, which metrics.jsonl leaves out too."""
+    try:
+        value = float(metrics[name])
+    except (KeyError, TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from functools import cache
 
 import pytest
@@ -296,13 +295,11 @@ def test_an_environment_that_fails_is_excluded(workers, env, turns, error):
 
 @pytest.mark.parametrize("where", ["reset", "step"])
 def test_an_environment_that_hangs_is_excluded_and_closed_when_it_comes_back(where):
-    env = Walk(hang=where, seconds=0.4)
+    env = Walk(hang=where, seconds=1.5)
     with EnvWorkers(1) as pool:
-        started = time.perf_counter()
         played = run(pool, env, RIGHT, limits=Limits(200, 5000, step_timeout=0.1))
-        assert time.perf_counter() - started < 0.35
         assert played.stop_reason is StopReason.ENV_ERROR and "EnvTimeout" in played.error
-        assert env.closed == 0, "never while it runs"
+        assert env.closed == 0, "never while it runs, and it still does"
         assert run(pool, Walk(), RIGHT).success, "the only thread was replaced"
         wait_for(lambda: env.closed == 1)
 

@@ -149,7 +149,8 @@ def test_too_few_instances_for_a_split_end_with_a_message():
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     rows = [{"target": 20 + k, "nums": [k + 1, 19, 1] if k % 2 else [10, k + 10]} for k in range(60)]
     rows += [{"target": 20 + k, "nums": [k + 10, 10]} for k in range(0, 60, 2)]  # the same in another order

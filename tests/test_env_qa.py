@@ -35,13 +35,15 @@ METAMATH = [
 
 
 @pytest.fixture(autouse=True)
-def no_shared_cache(tmp_path, monkeypatch):
-    if "datasets" in sys.modules:
-        monkeypatch.setattr(sys.modules["datasets"].config, "HF_DATASETS_CACHE", tmp_path / "cache")
+def cache_of_its_own(tmp_path, monkeypatch):
+    import datasets  # here and not above, so that collecting the tests stays quick
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def written(rows: list[dict], path) -> str:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     table = datasets.Dataset.from_list(rows)
     {".parquet": table.to_parquet, ".csv": table.to_csv, ".jsonl": table.to_json}[path.suffix](str(path))
     return str(path)

@@ -243,8 +243,7 @@ def test_starpo_of_figure_9_does_not(run: str) -> None:
 def test_a_resumed_run_has_the_verdict_of_one_that_was_not_interrupted(seed: int, cut: int, cause: str) -> None:
     lines = json.loads(json.dumps(broken(seed, FAILURES[cause])))
     monitor = Monitor()
-    for line in lines[:cut]:  # replay
-        monitor.update(line["step"], line)
+    monitor.replay(lines[:cut])
     for line in lines[cut:]:  # go on
         verdict = monitor.update(line["step"], line)
     assert verdict == judge(lines)

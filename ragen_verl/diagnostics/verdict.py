@@ -1,8 +1,8 @@
 """The verdict on a run: which causes of failure show, since when, on what evidence, and what to change.
 
     monitor = Monitor()
-    for row in folder.rows():           # a run so far; also how a resumed one gets its state back
-        verdict = monitor.update(row["step"], row)
+    monitor.replay(folder.rows())             # a resumed run gets its state back
+    verdict = monitor.update(step, metrics)   # after every step
 
 A cause counts from the first step at which its rule fired and does not go away: a run that recovers was still in
 trouble. The verdict ranks causes by that step; the first is the primary one.
@@ -142,6 +142,18 @@ class Monitor:
             self._collapsed = (step, evidence)
         return self.verdict
 
+    def replay(self, lines: Iterable[Mapping[str, Any]]) -> Verdict:
+        """Take the lines of metrics.jsonl in, each with its `step`, and return the verdict.
+
+        Of lines with one step the later values win: a run that was killed and went on repeats steps.
+        """
+        steps: dict[int, dict[str, Any]] = {}
+        for line in lines:
+            steps.setdefault(int(line["step"]), {}).update(line)
+        for step in sorted(steps):
+            self.update(step, steps[step])
+        return self.verdict
+
     @property
     def verdict(self) -> Verdict:
         """The verdict so far."""
@@ -156,14 +168,7 @@ def judge(lines: Iterable[Mapping[str, Any]], baseline: int = BASELINE, window: 
     """The verdict on a whole run.
 
     Args:
-        lines: those of metrics.jsonl, each with its `step`. Of lines with one step the later values win, which is how
-            a run that was killed and went on repeats steps.
+        lines: see `Monitor.replay`.
         baseline, window: see `Monitor`.
     """
-    steps: dict[int, dict[str, Any]] = {}
-    for line in lines:
-        steps.setdefault(int(line["step"]), {}).update(line)
-    monitor = Monitor(baseline, window)
-    for step in sorted(steps):
-        monitor.update(step, steps[step])
-    return monitor.verdict
+    return Monitor(baseline, window).replay(lines)

@@ -72,7 +72,7 @@ def crediting(config: DictConfig, credit: Credit, batch: KVBatchMeta) -> Iterato
     estimator = ESTIMATORS[name]
     wanted = ["response_mask"] + ["values"] * estimator.needs_critic
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
-    fields = {key: data[key].to_padded_tensor(0) for key in wanted}
+    fields = data.to_padded_tensor()  # as verl pads what it reads itself
     context = Context(
         keys=batch.keys,
         options=credit.options(config.algorithm),

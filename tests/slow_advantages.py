@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from ragen_verl.advantages.batch import CreditBatch
 
 
@@ -34,14 +36,34 @@ class Episode:
         return returns
 
 
+def elements(field: Tensor) -> list:
+    """(rows, T) read element by element when asked for it, as a loop over a tensor does."""
+    return [_Row(row) for row in field]
+
+
+class _Row:
+    def __init__(self, row: Tensor) -> None:
+        self.row = row
+
+    def __getitem__(self, column: int) -> float:
+        return self.row[column].item()
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+READ = Tensor.tolist  # how a tensor is read; lists are much the faster
+
+
 def unpack(batch: CreditBatch) -> list[Episode]:
-    rewards, mask = batch.rewards.tolist(), batch.mask.tolist()
-    values = None if batch.values is None else batch.values.tolist()
+    rewards, mask = READ(batch.rewards), READ(batch.mask)
+    values = None if batch.values is None else READ(batch.values)
     groups, owners, order = batch.groups.tolist(), batch.trajectories.tolist(), batch.order.tolist()
     episodes: dict[int, Episode] = {}
     for row in sorted(range(len(mask)), key=lambda row: order[row]):
         turns, before = [], 0
-        for column, flag in enumerate(mask[row]):
+        for column in range(len(mask[row])):
+            flag = mask[row][column]
             if flag and not before:
                 turns.append([])
             if flag:

@@ -86,19 +86,27 @@ def worker(process_group):
     return build()
 
 
-@pytest.fixture(scope="module")
-def model():
+@cache
+def nano_model():
     return AutoModelForCausalLM.from_pretrained(nano_model_path(), dtype=torch.float32)
 
 
+@pytest.fixture
+def model():
+    return nano_model()
+
+
 def columns(seed: int = 0) -> dict[str, list[torch.Tensor]]:
-    """Rows of an update as TransferQueue holds them, one tensor a row."""
+    """Rows of an update as TransferQueue holds them, one tensor a row; old and reference policy are near the model."""
     rng = torch.Generator().manual_seed(seed)
     found: dict[str, list[torch.Tensor]] = {}
     for prompt, response in SIZES:
         ids = torch.randint(4, 300, (prompt + response,), generator=rng)
         mask = (torch.rand(response, generator=rng) < 0.8).to(torch.int64)
         mask[0] = 1
+        with torch.no_grad():
+            logits = nano_model()(ids[None]).logits[0, prompt - 1 : -1].log_softmax(-1)
+        now = logits.gather(-1, ids[prompt:, None])[:, 0]
         for name, value in {
             "prompts": ids[:prompt],
             "responses": ids[prompt:],
@@ -106,8 +114,8 @@ def columns(seed: int = 0) -> dict[str, list[torch.Tensor]]:
             "position_ids": torch.arange(prompt + response),
             "response_mask": mask,
             "loss_mask": mask,
-            "old_log_probs": -6 * torch.rand(response, generator=rng),
-            "ref_log_prob": -6 * torch.rand(response, generator=rng),
+            "old_log_probs": now + 0.2 * torch.randn(response, generator=rng),
+            "ref_log_prob": now + torch.randn(response, generator=rng),
             "advantages": torch.randn(response, generator=rng),
         }.items():
             found.setdefault(name, []).append(value)
@@ -150,6 +158,7 @@ def test_norms_are_those_of_the_formulas(worker, model, chosen, most):
     """However rows are cut into passes, and with a padding row among them."""
     data = columns()
     found = on_worker.gradient_norms(worker, rows(data, chosen, most))
+    assert min(found.values()) > 0.1
     assert found == pytest.approx(direct_norms(model, data, chosen), rel=1e-3)
 
 
@@ -180,7 +189,7 @@ def test_training_is_the_same_with_and_without_the_probe(process_group):
     (plain, weights), (probed, same) = train(False), train(True)
     assert str(probed) == str(plain)
     assert all(torch.equal(a, b) for a, b in zip(weights, same, strict=True))
-    start = AutoModelForCausalLM.from_pretrained(nano_model_path(), dtype=torch.float32).state_dict().values()
+    start = nano_model().state_dict().values()
     assert not all(torch.equal(a, b) for a, b in zip(weights, start, strict=False))
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_verl.diagnostics.echo_trap import INDICATORS, indicators, readings
@@ -42,6 +42,7 @@ def slow(texts: list[list[str]], prompts: list[int], n: int) -> tuple[float, flo
     return within, across, float(np.mean(shares))
 
 
+@settings(deadline=None)
 @given(steps, st.integers(1, 4))
 def test_repetition_is_what_its_words_say(step: list, n: int) -> None:
     texts, prompts = [turns for turns, _ in step], [prompt for _, prompt in step]
@@ -58,6 +59,7 @@ def test_one_text_for_all_is_shared_and_different_ones_are_not() -> None:
     assert math.isnan(repetition([[same]] * 4, [0, 0, 0, 0]).shared)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 6))
 def test_shared_does_not_depend_on_the_number_of_members(members: int) -> None:
     texts = [["one two three four"], ["one two three five"], ["six seven eight nine"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from figure_curves import FIGURE_5, FIGURE_6, FIGURE_9_STARPO_S, STD, evaluations, every_step
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_verl.config.diagnostics import Diagnostics, Stop
@@ -23,6 +23,7 @@ def spreads(values: list[float]) -> list[dict]:
     return [{"step": step, STD: value} for step, value in enumerate(values, start=1)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 2), max_size=40), st.integers(1, 12))
 def test_reward_variance_collapse_is_ten_per_cent_of_the_first_ten(values: list[float], steps: int) -> None:
     expected = None
@@ -102,6 +103,7 @@ def test_best_last_good_and_newest_stay() -> None:
     assert action.stop is None
 
 
+@settings(deadline=None)
 @given(
     saved=st.sets(st.integers(1, 50)),
     scores=st.dictionaries(st.integers(1, 50), st.floats(0, 1)),

@@ -290,6 +290,7 @@ def test_every_metric_of_a_rule_is_read() -> None:
     assert all(name in READS for cause in CAUSES for name in cause.reads)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40))
 def test_a_series_knows_its_median_and_best(values: list[float]) -> None:
     series = Series(baseline=4, window=3)

@@ -118,7 +118,12 @@ class SearchQA(FreeTextEnv):
         if not self._numbers:
             raise RecipeError(f"SearchQA has {len(self.library.questions)} questions, too few for the split {split!r}.")
         self._number: int | None = None
-        self._said, self._answer, self._actions_made = "", None, 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._said, self._actions_made = "", 0
+        self._searched: tuple[str, ...] = ()
+        self._answer: str | None = None
 
     @property
     def library(self) -> Library:
@@ -134,7 +139,7 @@ class SearchQA(FreeTextEnv):
         """Draw a question."""
         self.start(seed, options)
         self._number = self._numbers[int(self.np_random.integers(len(self._numbers)))]
-        self._said, self._answer, self._actions_made = "", None, 0
+        self._clear()
         return self.render(), {}
 
     def step(self, action: str) -> Step:
@@ -150,6 +155,7 @@ class SearchQA(FreeTextEnv):
         before = self._said
         if _CALLS[call[0]] == "search":
             query = clean(call[1], 1000)
+            self._searched = (*self._searched, query)
             self._said = f"Results for {clean(query, 200)!r}:\n{self._search(query)}"
         else:
             self._answer = call[1]
@@ -215,10 +221,9 @@ class SearchQA(FreeTextEnv):
         question = self.question
         if question is None or self._answer is not None:
             return []
-        return [
-            *(f"search[{title}]" for title in question.hops or (question.question,)),
-            f"finish[{question.answers[0]}]",
-        ]
+        wanted = question.hops or (question.question,)
+        left = [title for title in wanted if title not in self._searched]
+        return [*(f"search[{title}]" for title in left), f"finish[{question.answers[0]}]"]
 
 
 # -- corpus and questions ---------------------------------------------------------------------------------------------

@@ -232,6 +232,7 @@ def test_the_wheel_holds_every_recipe_module_and_weight(tmp_path):
     environments = {
         f"ragen_envs/{path.relative_to(ROOT / 'envs').as_posix()}" for path in (ROOT / "envs").rglob("*.py")
     }
+    environments |= {f"ragen_envs/data/{path.name}" for path in (ROOT / "envs/data").iterdir()}
     weights = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ragen_verl/cpu/nano/weights").glob("*.*")}
     assert (modules | recipes | environments | weights) - held == set()
     assert any(name.endswith("licenses/LICENSE") for name in held)

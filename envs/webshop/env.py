@@ -260,23 +260,36 @@ class WebShop(FreeTextEnv):
 
         Where a search for its title does not find it, the way to the best of what is found.
         """
-        goal = self.goal
-        if goal is None or self.score is not None:
+        if self.goal is None or self.score is not None:
             return []
-        if self.asin == goal.product.asin.lower() and self.page not in ("search", "results"):
-            plan = [f"click[{_PREVIOUS}]"] if self.page in _DETAILS else []
-            return plan + self._finish(goal.product, self.chosen)
-        plan = [] if self.page == "search" else [f"click[{_HOME}]"]
-        products = [self.catalogue.products[place] for place in self.catalogue.index.search(goal.product.title, _FOUND)]
-        if not products:
+        title, catalogue = self.goal.product.title, self.catalogue
+        found = catalogue.index.search(title, _FOUND)
+        if not found:
             return []
-        if goal.product in products:
-            place = products.index(goal.product)
-        else:
-            scores = [score(product, _wanted(product, goal), goal) for product in products]
-            place = int(np.argmax(scores))
-        plan += [f"search[{goal.product.title}]"] + [f"click[{_NEXT}]"] * (place // _PER_PAGE)
-        return [*plan, f"click[{products[place].asin.lower()}]", *self._finish(products[place], {})]
+        target = self._best(found)
+        product = catalogue.products[target]
+        on_item = self.page not in ("search", "results")
+        if on_item and self.product is product:
+            return [f"click[{_PREVIOUS}]"] * (self.page != "item") + self._finish(product, self.chosen)
+        if self.page == "results" and target in self.results:
+            return self._turn_pages(self.results.index(target), self.results_page) + self._open(product)
+        plan = [f"click[{_HOME}]"] * (self.page != "search") + [f"search[{title}]"]
+        return plan + self._turn_pages(found.index(target), 0) + self._open(product)
+
+    def _best(self, found: list[int]) -> int:
+        """Return the position of the goal's own product if it is among `found`, else of the one that scores best."""
+        goal, products = self.goal, self.catalogue.products
+        own = next((place for place in found if products[place] is goal.product), None)
+        if own is not None:
+            return own
+        return max(found, key=lambda place: score(products[place], _wanted(products[place], goal), goal))
+
+    def _turn_pages(self, place: int, page: int) -> list[str]:
+        pages = place // _PER_PAGE - page
+        return [f"click[{_NEXT if pages > 0 else _PREVIOUS}]"] * abs(pages)
+
+    def _open(self, product: Product) -> list[str]:
+        return [f"click[{product.asin.lower()}]", *self._finish(product, {})]
 
     def _finish(self, product: Product, chosen: dict[str, str]) -> list[str]:
         wanted = _wanted(product, self.goal)

@@ -99,7 +99,7 @@ def build(products: int | None = None) -> Catalogue:
     """Make the shop: `products` products, 1,500 by default, with two goals each."""
     rng = np.random.default_rng(_SEED)
     made = [_product(number, rng) for number in range(products or PRODUCTS)]
-    return Catalogue.of(made, [_goal(product, rng) for product in made for _ in range(_GOALS_EACH)])
+    return Catalogue.of(made, [goal for product in made for goal in _goals(product, rng)])
 
 
 def _some(rng: np.random.Generator, things: tuple[str, ...], number: int) -> list[str]:
@@ -128,6 +128,15 @@ def _product(number: int, rng: np.random.Generator) -> Product:
         query=noun,
         product_category=category,
     )
+
+
+def _goals(product: Product, rng: np.random.Generator) -> list[Goal]:
+    """Draw goals that ask for different things: one and the same must not lie in two splits."""
+    goals: dict[tuple, Goal] = {}
+    while len(goals) < _GOALS_EACH:
+        goal = _goal(product, rng)
+        goals.setdefault((frozenset(goal.attributes), goal.options), goal)
+    return list(goals.values())
 
 
 def _goal(product: Product, rng: np.random.Generator) -> Goal:

@@ -13,11 +13,11 @@ from ragen_envs.webshop.catalogue import Goal, Product
 
 _ALIKE = 85
 _WORD = re.compile(r"[^\W_]+")
-_COLOURS = (
-    *("black", "white", "grey", "gray", "silver", "red", "maroon", "burgundy", "pink", "rose", "magenta", "purple"),
-    *("violet", "lavender", "indigo", "navy", "blue", "turquoise", "teal", "cyan", "aqua", "green", "olive", "lime"),
-    *("mint", "yellow", "gold", "mustard", "orange", "coral", "peach", "brown", "beige", "tan", "khaki", "ivory"),
-    *("cream", "bronze", "copper", "walnut", "multicolor"),
+# In the order of the alphabet, as in the original: "navy blue" counts as blue.
+_COLOURS = _WORD.findall(
+    "aqua beige black blue bronze brown burgundy copper coral cream cyan gold gray green grey indigo ivory khaki "
+    "lavender lime magenta maroon mint multicolor mustard navy olive orange peach pink purple red rose silver tan teal "
+    "turquoise violet walnut white yellow"
 )
 # Words of titles that name no thing. The original asks a tagger for nouns; without one, these and what the suffixes
 # tell apart are left out, and so are numbers.

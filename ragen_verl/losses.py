@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ragen_verl.config.schema import nearest
 from ragen_verl.errors import RecipeError
@@ -108,8 +108,10 @@ def check_losses(config: DictConfig) -> None:
     _check_mode(config)
     _check_clipping(config.actor_rollout_ref.actor)
     _check_kl(config)
+    _check_gradient_norm(_ACTOR, config.actor_rollout_ref.actor)
     _check_aggregation(_ACTOR, config.actor_rollout_ref.actor)
     if config.critic.enable:
+        _check_gradient_norm("critic", config.critic)
         _check_aggregation("critic", config.critic)
     _check_correction(config.algorithm.rollout_correction)
 
@@ -121,19 +123,11 @@ def _check_mode(config: DictConfig) -> None:
     known = {*POLICY_LOSS_REGISTRY, *POLICY_LOSSES}
     if mode not in known:
         raise RecipeError(f"{_ACTOR}.policy_loss.loss_mode {mode} is not a policy loss: {nearest(mode, known)}")
-    if mode != TURN_MEAN:
-        return
-    if config.algorithm.rollout_correction.rollout_rs is not None:
+    if mode == TURN_MEAN and config.algorithm.rollout_correction.rollout_rs is not None:
         raise RecipeError(
             f"{_ACTOR}.policy_loss.loss_mode {TURN_MEAN} reads turns off the response mask but "
             "algorithm.rollout_correction.rollout_rs takes tokens out of it: set rollout_rs to null, or the loss mode "
             "to vanilla."
-        )
-    if OmegaConf.select(config, "ragen.rollout.loss_on_env_tokens", default=False):
-        raise RecipeError(
-            f"{_ACTOR}.policy_loss.loss_mode {TURN_MEAN} reads turns off the response mask but with "
-            "ragen.rollout.loss_on_env_tokens an episode has no gaps in it: set that to false, or the loss mode to "
-            "vanilla."
         )
 
 
@@ -180,6 +174,16 @@ def _check_coefficient(switch: str, key: str, value: Any) -> None:
 def _check_not_full(key: str, kind: str) -> None:
     if kind.removesuffix("+") == "full":
         raise RecipeError(f"{key} {kind} needs the logits of the whole vocabulary, which verl does not hand over.")
+
+
+def _check_gradient_norm(path: str, block: DictConfig) -> None:
+    """verl's engines clip at `optim.clip_grad`; `grad_clip` beside it is a key of their predecessors."""
+    given = block.get("grad_clip", 1.0)
+    if given not in (1.0, block.optim.clip_grad):
+        raise RecipeError(
+            f"{path}.grad_clip is {given!r} but verl's engines clip the gradient's norm at {path}.optim.clip_grad, "
+            f"{block.optim.clip_grad}: set that one."
+        )
 
 
 def _check_aggregation(path: str, block: DictConfig) -> None:

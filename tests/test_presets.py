@@ -172,7 +172,8 @@ def baseline() -> DictConfig:
             "algorithm.rollout_correction.rollout_rs=token_k1",
             "takes tokens out of it",
         ),
-        (f"{ACTOR}policy_loss.loss_mode={TURN_MEAN} ragen.rollout.loss_on_env_tokens=true", "no gaps"),
+        (f"{ACTOR}grad_clip=0.5", "grad_clip is 0.5 but verl's engines clip"),
+        ("critic.enable=true critic.grad_clip=0.5", "critic.optim.clip_grad, 1.0: set that one"),
     ],
 )
 def test_loss_setting_without_its_effect_is_refused(overrides: str, words: str, baseline: DictConfig) -> None:
@@ -191,6 +192,7 @@ def test_loss_setting_without_its_effect_is_refused(overrides: str, words: str, 
         f"{ACTOR}loss_agg_mode=seq-mean-token-sum-norm {ACTOR}loss_scale_factor=600 critic.enable=true "
         "critic.loss_agg_mode=token-mean",
         f"{ACTOR}kl_loss_type=k1+",
+        f"{ACTOR}optim.clip_grad=0.5",
         f"{ACTOR}policy_loss.loss_mode=gspo",
         "algorithm.use_kl_in_reward=true algorithm.kl_penalty=kl",
         "algorithm.rollout_correction.bypass_mode=false algorithm.rollout_correction.rollout_is=token",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from functools import cache
 from types import SimpleNamespace
@@ -12,12 +13,18 @@ import torch
 from hydra import compose, initialize_config_module
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ragen_verl import gradient_norms as on_worker
+from ragen_verl import probes
+from ragen_verl.config.probes import GradientSignal, MutualInformation
 from ragen_verl.cpu.nano import nano_model_path
+from ragen_verl.diagnostics.mutual_information import measure
 from ragen_verl.errors import RecipeError
 from ragen_verl.probes import cross_rows, lay_out, row_sums, update_rows
+from ragen_verl.rollout.agent_loop import RECORD
+from ragen_verl.rollout.rows import rows_of
+from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 
 KL_COEF, ENTROPY_COEFF = 0.3, 0.2
 SIZES = [(5, 7), (9, 4), (3, 3), (4, 6)]  # prompt and response tokens of the rows
@@ -267,3 +274,145 @@ def test_an_optimizer_that_is_none_of_torchs_is_refused():
     training = SimpleNamespace(engine=SimpleNamespace(optimizer=object()))
     with pytest.raises(RecipeError, match="fsdp"), on_worker._no_step(training):
         pass
+
+
+# -- a whole measurement ----------------------------------------------------------------------------------------------
+# Real worker and records; in the place of TransferQueue and of verl's dispatch to several workers stand a dict and one
+# direct call.
+
+TEXTS = ["go up</think><answer>Up</answer>", "left</think><answer>Left</answer>", "no tag", "down</think><answer>"]
+
+
+def tokens(text: str) -> list[int]:
+    return nano_tokenizer().encode(text, add_special_tokens=False)
+
+
+@cache
+def nano_tokenizer():
+    return AutoTokenizer.from_pretrained(nano_model_path())
+
+
+def played(row_per_turn: bool) -> dict[str, dict]:
+    """Key -> row of five groups of two; the first two start alike, the last failed. Some have two turns."""
+    found = {}
+    for group in range(5):
+        for member in range(2):
+            prompt = tokens(f"State: {'GOX_'[max(0, group - 1)]} _ P<think>")
+            turns = [Turn("", prompt, tokens(TEXTS[(group + member) % 4]), reward=float(member * group))]
+            if member:
+                between = tokens("Reward: 0 State: P<think>")
+                history = prompt + turns[0].response_ids + between if row_per_turn else between
+                turns.append(Turn("", history, tokens(TEXTS[group % 4])))
+            trajectory = Trajectory("Env", group, member, prompt_ids=prompt, turns=turns, row_per_turn=row_per_turn)
+            if group == 4:
+                trajectory.stop_reason = StopReason.ENV_ERROR
+            record = {"reward_extra_info": {RECORD: json.dumps(trajectory.record())}}
+            for index, row in enumerate(rows_of(trajectory)):
+                ids, size = torch.tensor(row.prompt_ids + row.response_ids), len(row.response_ids)
+                rng = torch.Generator().manual_seed(group)
+                found[f"u{group}_{member}_{index}"] = {
+                    "prompts": torch.tensor(row.prompt_ids),
+                    "responses": torch.tensor(row.response_ids),
+                    "input_ids": ids,
+                    "position_ids": torch.arange(len(ids)),
+                    "response_mask": torch.tensor(row.response_mask),
+                    "loss_mask": torch.tensor(row.response_mask),
+                    "old_log_probs": -torch.rand(size, generator=rng),
+                    "advantages": torch.randn(size, generator=rng),
+                    "extra_fields": record,
+                }
+    return found
+
+
+@pytest.fixture(params=[False, True], ids=["row", "row_per_turn"])
+def step(request, worker, monkeypatch):
+    """A trainer and a batch with one padding row, as the probes meet them."""
+    from transfer_queue import KVBatchMeta
+    from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+    queue = played(request.param)
+
+    def get(keys, partition_id, select_fields):
+        rows = [{name: queue[key][name] for name in select_fields if name in queue[key]} for key in keys]
+        return list_of_dict_to_tensordict(rows)
+
+    monkeypatch.setattr("transfer_queue.kv_batch_get", get)
+    monkeypatch.setattr(probes, "_on_workers", lambda trainer, function, data: function(worker, data))
+    trainer = SimpleNamespace(
+        config=SimpleNamespace(actor_rollout_ref=recipe()),
+        tokenizer=nano_tokenizer(),
+        global_steps=1,
+        actor_rollout_wg=SimpleNamespace(_dispatch_info={"actor": [0]}, compute_log_prob=worker.compute_log_prob),
+    )
+    keys = [*queue, "pad_0_0"]
+    tags = [{}] * len(queue) + [{"is_padding": True}]
+    return trainer, KVBatchMeta(partition_id="train", keys=keys, tags=tags), queue
+
+
+def cross_scores(pairs) -> tuple[np.ndarray, list[int], list[int]]:
+    """All thoughts under all distinct contexts by the plain model."""
+    contexts = list(dict.fromkeys(context for context, _ in pairs))
+    scores = np.zeros((len(pairs), len(contexts)))
+    for i, (_, thought) in enumerate(pairs):
+        for j, context in enumerate(contexts):
+            with torch.no_grad():
+                logits = nano_model()(torch.tensor([[*context, *thought]])).logits[0].log_softmax(-1)
+            scores[i, j] = sum(float(logits[len(context) + t - 1, token]) for t, token in enumerate(thought))
+    return scores, [contexts.index(context) for context, _ in pairs], [len(thought) for _, thought in pairs]
+
+
+def test_mutual_information_of_a_step(step):
+    trainer, batch, queue = step
+    probe = probes.MutualInformationProbe(MutualInformation(enabled=True, every=5, share=1.0), 0, kept=1.0, think=True)
+    found = probe(trainer, batch)
+    size = sum(len(row["input_ids"]) for row in queue.values())
+    assert found["mi/forward_budget"] == 5 * 4 * size
+    assert found["mi/forward_tokens"] <= found["mi/forward_budget"]
+    # four groups that did not fail, two of them alike; every answer but one in four has a thought
+    pairs = []
+    for group in range(4):
+        for member in range(2):
+            text, _, rest = TEXTS[(group + member) % 4].partition("</think>")
+            if rest:
+                pairs.append((tuple(queue[f"u{group}_{member}_0"]["prompts"].tolist()), tuple(tokens(text))))
+    direct = measure(*cross_scores(pairs))
+    assert direct["prompts"] == 3 and direct["responses"] == 6
+    for name, value in direct.items():
+        assert found[f"mi/first_turn/{name}"] == found[f"mi/{name}"] == pytest.approx(value, rel=1e-3, abs=1e-4), name
+    assert found["mi/sampled_turns/responses"] >= 2
+    turns = [text for group in range(4) for text in (*(TEXTS[(group + m) % 4] for m in range(2)), TEXTS[group % 4])]
+    assert found["mi/valid_ratio"] == pytest.approx(sum("</think>" in text for text in turns) / len(turns))
+    assert "mi/skipped" not in found
+    trainer.global_steps = 2
+    assert probe(trainer, batch) == {}
+
+
+def test_a_budget_that_is_too_small(step):
+    trainer, batch, _ = step
+    small = MutualInformation(enabled=True, every=1, max_forward_tokens=20)
+    probe = probes.MutualInformationProbe(small, 0, kept=1.0, think=True)
+    with pytest.raises(RecipeError, match="two prompts by two responses"):
+        probe(trainer, batch)
+    probe.measured = True  # an earlier measurement fitted
+    assert probe(trainer, batch) == {"mi/skipped": 1.0}
+
+
+def test_gradient_signal_of_a_step(step, worker):
+    trainer, batch, queue = step
+    found = probes.gradient_signal(trainer, batch, GradientSignal(enabled=True, every=3, buckets=2))
+    keys = list(queue)
+    spreads = {key: int(key[1]) / np.sqrt(2) for key in keys}  # returns are 0 and the group's number
+    for bucket, low, high in (("all", 0, 4), ("bucket_1", 0, 2), ("bucket_2", 3, 4)):
+        chosen = [key for key in keys if low <= int(key[1]) <= high]
+        assert found[f"grad_norm/{bucket}/sample_count"] == len(chosen)
+        assert found[f"grad_norm/{bucket}/reward_std_max"] == pytest.approx(max(spreads[key] for key in chosen))
+        data = {name: [queue[key][name] for key in chosen] for name in queue[keys[0]] if name != "extra_fields"}
+        direct = on_worker.gradient_norms(worker, rows(data, tuple(range(len(chosen))), most=4))
+        assert set(direct) == {"task", "entropy"}
+        for component, norm in direct.items():
+            assert found[f"grad_norm/{bucket}/{component}"] == pytest.approx(norm, rel=1e-3)
+    assert found["grad_norm/all/signal_to_noise"] == pytest.approx(
+        found["grad_norm/all/task"] / (ENTROPY_COEFF * found["grad_norm/all/entropy"])
+    )
+    trainer.global_steps = 3
+    assert probes.gradient_signal(trainer, batch, GradientSignal(enabled=True, every=3, buckets=2)) == {}

@@ -255,6 +255,8 @@ def shared(corpus: str | None, questions: str | None, local: bool) -> Library:
                 passages = [_passage(line) for line in _lines(corpus, "corpus")]
             if questions is not None:
                 asked = [_question(line) for line in _lines(questions, "questions")]
+            if not passages:
+                raise RecipeError(f"SearchQA's corpus {corpus!r} has no passage.")
             texts = tuple(f"{title}: {text}" if title else text for title, text in passages) if local else ()
             _libraries[key] = Library(tuple(asked), texts, Bm25(texts) if local else None)
         return _libraries[key]
@@ -267,6 +269,8 @@ def _lines(path: str, what: str) -> Iterator[Mapping[str, Any]]:
         raise RecipeError(f"SearchQA's {what} {path!r} is no file: give the path of a JSONL file.")
     with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
             try:
                 yield json.loads(line)
             except ValueError as error:

@@ -118,7 +118,7 @@ class TwentyQuestions(FreeTextEnv):
             return self._result(0.0, valid=over and bool(question), effective=False)
         thing = table().guess(question)
         self._won = thing == self.secret
-        self.asked.append((question, _YES if self._won else _NO if thing else self._answer(question)))
+        self.asked.append((question, _YES if self._won else _NO if thing is not None else self._answer(question)))
         return self._result(float(self._won), valid=True, effective=True)
 
     def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:

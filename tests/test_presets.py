@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,15 @@ from omegaconf import DictConfig, OmegaConf
 from test_recipes import changed, composed, verl_accepts
 
 from ragen_verl.advantages import ESTIMATORS
-from ragen_verl.config.credit import VERL_OPTIONS
+from ragen_verl.advantages.registry import WEIGHTS
+from ragen_verl.config.credit import VERL_OPTIONS, Credit
+from ragen_verl.config.diagnostics import Diagnostics, Stop
+from ragen_verl.config.filter import Filter
+from ragen_verl.diagnostics.causes import CAUSES
 from ragen_verl.errors import RecipeError
-from ragen_verl.losses import TURN_MEAN, check_losses
+from ragen_verl.filter import SCORES, SELECTORS
+from ragen_verl.losses import POLICY_LOSSES, TURN_MEAN, check_losses
+from ragen_verl.rollout.context import CONTEXTS
 from ragen_verl.validate import check
 
 FOLDER = Path(ragen_verl.recipes.__path__[0]) / "algorithm"
@@ -28,6 +36,7 @@ BASES = [
     file for pattern in ("*_base", "env/*", "hardware/*") for file in sorted(FOLDER.parent.glob(f"{pattern}.yaml"))
 ]
 ACTOR = "actor_rollout_ref.actor."
+AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 
 # preset -> estimator, critic, clip_ratio_high, KL in reward, KL in loss, aggregation, filter's strategy, entropy bonus
 MEANING = {
@@ -202,3 +211,17 @@ def test_loss_settings_that_act_pass(overrides: str, baseline: DictConfig) -> No
     config = changed(baseline, *overrides.split())
     check_losses(config)
     verl_accepts(config)
+
+
+# -- the page that explains them --------------------------------------------------------------------------------------
+
+
+def test_every_name_of_an_algorithm_is_explained_on_the_page() -> None:
+    lines = (Path(__file__).parents[1] / "docs" / "algorithms.md").read_text().splitlines()
+    code = "\n".join(line if line.startswith("    ") else "\n".join(re.findall("`([^`]+)`", line)) for line in lines)
+    names = {
+        *PRESETS, *ESTIMATORS, *WEIGHTS, *SELECTORS, *SCORES, *POLICY_LOSSES, *AGGREGATIONS, *CONTEXTS,
+        *(cause.name for cause in CAUSES),
+        *(one.name for block in (Credit, Filter, Diagnostics, Stop) for one in fields(block)),
+    }  # fmt: skip
+    assert sorted(name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", code)) == []

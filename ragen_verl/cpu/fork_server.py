@@ -2,14 +2,15 @@
 
 A run has eight Python processes, and each would spend 7 to 12 s of processor time on the same imports (torch, verl,
 transformers, vLLM), one after the other. This server imports once, while verl's driver reads the recipe, and then
-forks a ready child for each worker that Ray asks for. Ray's own seam for that is `runtime_env.py_executable`
-(`patches.py` sets it): `fork_client.py` stands where the interpreter would.
+forks a ready child for each worker that Ray asks for. Ray's own seam for that is `runtime_env.py_executable`: in
+recipes/hardware/cpu.yaml it is the variable `PYTHON`, and `fork_client.py` stands where the interpreter would.
 
     python -m ragen_verl.cpu.fork_server SOCKET      # started by `start`, in the driver
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -21,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,15 +31,32 @@ import numpy as np
 ADDRESS = "RAGEN_VERL_FORK_SERVER"
 """The environment variable with the socket's path; the client reads it."""
 
+PYTHON = "RAGEN_VERL_PYTHON"
+"""The environment variable with the command that Ray starts its workers with."""
+
 MODULES = (
-    "verl.trainer.main_ppo",
-    "verl.trainer.ppo.v1",
-    "verl.workers.engine_workers",
-    "verl.workers.rollout.vllm_rollout.vllm_async_server",
+    "torch._dynamo",
+    "tensordict",
+    "transformers.models.qwen2.modeling_qwen2",
+    "torchdata.stateful_dataloader",
+    "datasets",
+    "hydra",
+    "gymnasium",
+    "peft",
+    "matplotlib.pyplot",
+    "openai.types.responses",
+    "fastapi",
+    "uvicorn",
+    "aiohttp",
+    "grpc",
+    "opentelemetry.sdk.trace",
+    "xgrammar",
+    "compressed_tensors",
+    "cv2",
     "vllm.v1.worker.cpu_worker",
-    "ragen_verl.rollout.agent_loop",
 )
-"""What the workers of a run import between them."""
+"""What takes long among the workers' imports, without Ray: it reads its environment while it is imported, so each
+worker imports it, and what needs it (verl too), by itself. That is 1 s of the 12."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -48,24 +67,22 @@ def start() -> None:
         return
     folder = tempfile.mkdtemp(prefix="ragen-verl-")
     os.environ[ADDRESS] = f"{folder}/socket"
+    os.environ[PYTHON] = f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')}"
     subprocess.Popen([sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS]])
 
 
-def python() -> str:
-    """The command that Ray starts workers with: the client, or the plain interpreter where no server was started."""
-    if ADDRESS not in os.environ:
-        return sys.executable
-    return f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')}"
-
-
-def serve(path: str) -> None:
-    """Imports `MODULES` and forks a child for each client, until the parent process ends."""
+def serve(path: str, modules: Iterable[str] = MODULES) -> None:
+    """Imports `modules` and forks a child for each client, until the parent process ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(64)  # clients that come early wait here
-    for name in MODULES:
-        importlib.import_module(name)
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    if "ray" in sys.modules:  # some version of a module needs it: the clients start plain interpreters instead
+        os.unlink(path)
+        return
     gc.collect()
     gc.freeze()  # shared pages stay shared
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from types import ModuleType
-from typing import Any
 
 import wrapt
 
@@ -39,12 +38,12 @@ def apply_verl_patches() -> list[str]:
     if PlatformRegistry.get("cpu") is None:  # a verl that brings its own CPU platform keeps it
         PlatformRegistry.register(platform="cpu")(PlatformCPU)
     complete_torch_cpu()
+    if DRIVER in sys.orig_argv:
+        fork_server.start()  # at the first moment of a training, so that it imports while the driver does
     _set_environment()
     _patch_vllm_version()
     for name, patch in VERL_PATCHES.items():
         wrapt.register_post_import_hook(patch, name)
-    if DRIVER in sys.orig_argv:
-        fork_server.start()  # at the first moment of a training, so that it imports while the driver does
     _applied.extend(["platform:cpu", *(f"patch:{name}" for name in VERL_PATCHES)])
     return _applied
 
@@ -74,6 +73,8 @@ def _set_environment() -> None:
         "VERL_ENGINE_DEVICE": "cuda",
         # Ray gives an actor one OpenMP thread unless the variable is there when it starts
         "OMP_NUM_THREADS": cores,
+        # what recipes/hardware/cpu.yaml has Ray start its workers with, unless a fork server was started
+        fork_server.PYTHON: sys.executable,
         # Ray starts a worker for each logical core in advance; here they are more than the machine's, and unused
         "RAY_prestart_worker_first_driver": "0",
         # vLLM's engine in one process: between two, each waits for the other by spinning (platforms/cpu.py:333-341)
@@ -112,17 +113,6 @@ def _one_gloo_backend(module: ModuleType) -> None:
         return initialize(timeout_second, backend or "cpu:gloo")
 
     module.initialize_global_process_group_ray = with_gloo
-
-
-def _ready_workers(module: ModuleType) -> None:
-    """Ray's workers are forked with everything imported; verl's recipes have no key that names this interpreter."""
-    environment = module.get_ppo_ray_runtime_env
-
-    @wraps(environment)
-    def with_fork_client(config: Any = None) -> dict:
-        return {**environment(config), "py_executable": fork_server.python()}
-
-    module.get_ppo_ray_runtime_env = with_fork_client
 
 
 def _no_pinned_memory(module: ModuleType) -> None:
@@ -171,7 +161,6 @@ def _keep_linear_weights(module: ModuleType) -> None:
 
 
 VERL_PATCHES: dict[str, Callable[[ModuleType], None]] = {
-    "verl.trainer.constants_ppo": _ready_workers,
     "verl.utils.distributed": _one_gloo_backend,
     "verl.workers.engine.fsdp.transformer_impl": _no_pinned_memory,
     "verl.utils.model": _critic_without_flash_attention,

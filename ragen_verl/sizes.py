@@ -6,7 +6,6 @@ from step to step (a filter, failed episodes), so the cuts follow the rows here,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -26,17 +25,17 @@ class Pass:
     micro: int | None = None
 
     def fits(self, per_rank: int) -> bool:
-        """Whether `per_rank` rows are whole updates of equal micro-batches."""
+        """Whether `per_rank` rows are whole updates of equal micro-batches, none below half the configured size."""
         if per_rank % self.updates:
             return False
-        return self.micro is None or (per_rank // self.updates) % math.ceil(per_rank / self.updates / self.micro) == 0
+        return self.micro is None or 2 * self.micro_batch(per_rank) >= min(self.micro, per_rank // self.updates)
 
     def micro_batch(self, per_rank: int) -> int | None:
-        """Rows of one micro-batch where `per_rank` fit: `micro` or a little less; None where verl packs by tokens."""
+        """Rows of one micro-batch: the largest divisor of an update's rows up to `micro`; None where verl packs."""
         if self.micro is None:
             return None
         rows = per_rank // self.updates
-        return rows // math.ceil(rows / self.micro)
+        return next(size for size in range(min(self.micro, rows), 0, -1) if rows % size == 0)
 
 
 def rows_per_rank(rows: int, ranks: int, passes: Sequence[Pass]) -> int:

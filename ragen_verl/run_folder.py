@@ -5,6 +5,8 @@ versions.json       packages, Python, machine
 metrics.jsonl       one object per logged step, `step` and verl's and RAGEN's metric names
 trajectories/       {train,val}/{step:06d}.jsonl, one trajectory a line (`Trajectory.record`)
 checkpoints/        verl's own
+verdict.json        what the diagnostics found (`Verdict.record`)
+kept/               checkpoints that stay: best, before_warning
 summary.json        held-out results before and after, steps, seconds, seed, recipe
 error.txt           the cause, if the run failed
 """
@@ -43,6 +45,7 @@ class RunFolder:
         self.summary = self.path / "summary.json"
         self.curve = self.path / "curve.png"
         self.error = self.path / "error.txt"
+        self.verdict = self.path / "verdict.json"
 
     def begin(self, config: DictConfig, step: int) -> None:
         """Writes config and versions; what an interrupted run logged after `step`, where this one starts, goes.
@@ -80,6 +83,10 @@ class RunFolder:
         file = self.path / "trajectories" / split / f"{step:06d}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+
+    def write_verdict(self, record: dict[str, Any]) -> None:
+        """The verdict so far."""
+        self.verdict.write_text(json.dumps(record, indent=2))
 
     @contextmanager
     def keeps_cause(self) -> Iterator[None]:

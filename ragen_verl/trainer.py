@@ -27,6 +27,7 @@ from ragen_verl.report.curve import learning_curve
 from ragen_verl.rollout.agent_loop import RECORD
 from ragen_verl.run_folder import RunFolder
 from ragen_verl.sizes import Pass, Told, fit_updates, rows_per_rank
+from ragen_verl.watch import Watch
 
 POLL_SECONDS = 0.02
 
@@ -62,6 +63,8 @@ class RagenTrainer(PPOTrainerSync):
         self._rows, self._kept, self._per_rank, self._whole = 0, 0, 0, 0
         self._passes: dict[str, Pass] = {}
         self._empty_steps = 0  # in a row
+        kept = self.ragen.kept_groups / self.ragen.train.groups
+        self.watch = Watch(self.ragen, self.folder, config.trainer.default_local_dir, kept)
         super().__init__(config)
 
     def init(self) -> None:
@@ -72,6 +75,7 @@ class RagenTrainer(PPOTrainerSync):
     def fit(self, agent_loop_manager: Any) -> None:
         """verl's loop between the opening and the summary of the run's folder."""
         self.folder.begin(self.config, self.global_steps)
+        self.watch.resume()
         if self.global_steps:  # a resumed run has its first validation behind it
             with open_dict(self.config):
                 self.config.trainer.val_before_train = False
@@ -127,6 +131,7 @@ class RagenTrainer(PPOTrainerSync):
             raise RuntimeError(f"every trajectory of step {self.global_steps} failed, the first with: {error}")
         metrics.update(selection.metrics)
         metrics.update(summarize(records, "train", groups=played.groups))
+        metrics.update(self.watch.played(self, batch, records))
         if not kept:
             raise NothingToTrainOn(batch)
         rows = played.rows_of(kept)
@@ -143,9 +148,11 @@ class RagenTrainer(PPOTrainerSync):
         return self._whole
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's pass in micro-batches that divide the rows."""
+        """verl's pass in micro-batches that divide the rows, and its distance from the engine's."""
         with self._micro_batches("actor_rollout_wg", "old_log_prob"):
-            return super()._compute_old_log_prob(batch, metrics)
+            batch = super()._compute_old_log_prob(batch, metrics)
+            metrics.update(self.watch.drift(self, batch))
+        return batch
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass in micro-batches that divide the rows."""
@@ -166,6 +173,7 @@ class RagenTrainer(PPOTrainerSync):
         """verl's update on mini-batches sized to the kept rows, with advantages scaled as the filter says."""
         if self.ragen.filter.loss_scaling != "none":
             episodes.scale_advantages(batch, self._loss_scale())
+        metrics.update(self.watch.gradients(self, batch))
         with self._sized_to("actor", "actor_rollout_wg"):
             batch = super()._update_actor(batch, metrics)
         if "actor/entropy" not in metrics and "actor/entropy_loss" in metrics:
@@ -184,7 +192,11 @@ class RagenTrainer(PPOTrainerSync):
             metrics.update({f"timing_s/{name}": seconds for name, seconds in self.timing_raw.items()})
         else:
             super()._compute_metrics(batch, metrics, *args, **kwargs)
+        reason = self.watch.step(self.global_steps, metrics)
         self.folder.log(self.global_steps, metrics)
+        if reason:
+            print(reason)
+            self.total_training_steps = self.global_steps  # verl's loop ends when this step is logged
 
     def _validate(self) -> dict[str, float]:
         """verl's validation; the one before training gets a line of its own in metrics.jsonl."""

@@ -116,6 +116,9 @@ def check(config: DictConfig) -> RagenConfig:
             _check_envs(split, envs)
         ragen.check_seeds(_steps(config))
         ragen.check_filter(config.actor_rollout_ref.rollout.n)
+        ragen.diagnostics.gradient_signal.check(
+            config.actor_rollout_ref.actor.strategy, config.actor_rollout_ref.rollout.n
+        )
         _check_lengths(config, ragen)
         _check_sampling(config, ragen)
         _check_env_tokens(config, ragen)

@@ -14,6 +14,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl.config.credit import Credit
+from ragen_verl.config.diagnostics import Diagnostics, Stop
 from ragen_verl.config.envs import Split
 from ragen_verl.config.filter import Filter
 from ragen_verl.config.rollout import Rollout
@@ -38,6 +39,8 @@ class RagenConfig:
     rollout: Rollout = field(default_factory=Rollout)
     filter: Filter = field(default_factory=Filter)
     credit: Credit = field(default_factory=Credit)
+    diagnostics: Diagnostics = field(default_factory=Diagnostics)
+    stop: Stop = field(default_factory=Stop)
 
     @classmethod
     def from_omegaconf(cls, config: DictConfig | Mapping[str, Any]) -> RagenConfig:

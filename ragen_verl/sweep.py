@@ -1,0 +1,149 @@
+"""Several variants of a recipe, several seeds each: run what is missing, then compare.
+
+    ragen-verl sweep benchmarks/sweeps/stability.yaml
+
+A run whose folder has a summary is done and one that was interrupted goes on, so the same command takes a sweep up
+where it stopped. Runs go one after the other, seed by seed, so that what is there can be compared at any time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from ragen_verl.config.schema import FILLED, parse
+from ragen_verl.diagnostics.verdict import judge
+from ragen_verl.errors import RecipeError
+from ragen_verl.run import train
+from ragen_verl.run_folder import RunFolder
+
+HELD_OUT = "val-env/success"
+STEP_SECONDS = "timing_s/step"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep's file.
+
+    Attributes:
+        name: of the folder of runs and of the results.
+        recipe: what every run trains.
+        seeds: `ragen.train.seed` of the repetitions.
+        variants: name -> Hydra overrides.
+        overrides: Hydra overrides of all runs.
+        panels: title -> metric, what the picture shows.
+    """
+
+    name: str = field(metadata=FILLED)
+    recipe: str = field(metadata=FILLED)
+    seeds: tuple[int, ...] = field(metadata=FILLED)
+    variants: dict[str, Any] = field(metadata=FILLED)
+    overrides: tuple[str, ...] = ()
+    panels: dict[str, Any] = field(default_factory=lambda: {"held-out success": HELD_OUT})
+
+    @classmethod
+    def read(cls, path: Path) -> Sweep:
+        """A sweep from its YAML file.
+
+        Raises:
+            RecipeError: there is no such file, or a key is unknown, missing or of the wrong type.
+        """
+        if not path.is_file():
+            raise RecipeError(
+                f"There is no sweep {path}: give the path of a YAML file such as benchmarks/sweeps/*.yaml."
+            )
+        return parse(cls, yaml.safe_load(path.read_text()), path.name)
+
+    def runs(self, root: Path) -> Iterator[tuple[str, int, RunFolder]]:
+        """Variant, seed and folder of every run, in the order they are run."""
+        for seed in self.seeds:
+            for variant in self.variants:
+                yield variant, seed, RunFolder(root / self.name / variant / f"seed{seed}")
+
+
+def run(sweep: Sweep, root: Path, console: Console) -> int:
+    """Run what is missing.
+
+    Args:
+        sweep: what to run.
+        root: parent of the sweep's folder.
+        console: where runs show their progress.
+
+    Returns:
+        The number of runs that failed; a failed run does not keep the others from running.
+    """
+    failed = 0
+    runs = list(sweep.runs(root))
+    for number, (variant, seed, folder) in enumerate(runs, start=1):
+        if folder.summary.exists():
+            continue
+        console.print(f"[bold]{sweep.name}[/] {number}/{len(runs)}: {variant}, seed {seed}")
+        name = f"trainer.experiment_name={sweep.name}-{variant}"
+        own = [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}", name]
+        failed += train(sweep.recipe, [*sweep.overrides, *sweep.variants[variant], *own], console) != 0
+    return failed
+
+
+def results(sweep: Sweep, root: Path) -> dict[str, Any]:
+    """Everything the table and the picture need, of the runs that have been started.
+
+    Returns:
+        `runs`: per run variant, seed, summary (None while it runs), verdict, and per panel the (step, value) pairs.
+    """
+    found = []
+    for variant, seed, folder in sweep.runs(root):
+        rows = folder.rows()
+        if not rows:
+            continue
+        series = {
+            title: [(row["step"], row[metric]) for row in rows if metric in row]
+            for title, metric in sweep.panels.items()
+        }
+        found.append(
+            {
+                "variant": variant,
+                "seed": seed,
+                "summary": json.loads(folder.summary.read_text()) if folder.summary.exists() else None,
+                "verdict": judge(row for row in rows if row["step"] > 0).record(),
+                "step_seconds": mean(times)
+                if (times := [row[STEP_SECONDS] for row in rows if STEP_SECONDS in row])
+                else None,
+                "series": series,
+            }
+        )
+    return {"sweep": sweep.name, "recipe": sweep.recipe, "overrides": list(sweep.overrides), "runs": found}
+
+
+def table(sweep: Sweep, found: dict[str, Any]) -> Table:
+    """One row a variant: mean and standard deviation over the finished seeds."""
+    out = Table(title=f"{sweep.name}: held-out success, mean ± deviation over seeds", box=None, header_style="bold")
+    for column in ("variant", "seeds", "before", "best", "last", "s a step", "verdicts"):
+        out.add_column(column, justify="left" if column in ("variant", "verdicts") else "right")
+    for variant in sweep.variants:
+        runs = [one for one in found["runs"] if one["variant"] == variant and one["summary"]]
+        held_out = [[value for _, value in one["series"].get("held-out success", [])] for one in runs]
+        held_out = [values for values in held_out if values]
+        first, best, last = ([pick(values) for values in held_out] for pick in (lambda v: v[0], max, lambda v: v[-1]))
+        verdicts = [
+            ", ".join(f"{cause['cause']} ({cause['step']})" for cause in one["verdict"]["findings"]) or "healthy"
+            for one in runs
+        ]
+        seconds = [one["step_seconds"] for one in runs]
+        cells = [spread(values) for values in (first, best, last, seconds)]
+        out.add_row(variant, str(len(runs)), *cells, "; ".join(verdicts))
+    return out
+
+
+def spread(values: list[float]) -> str:
+    """`mean ± deviation`, or what there is."""
+    if not values:
+        return "-"
+    return f"{mean(values):.3f} ± {stdev(values):.3f}" if len(values) > 1 else f"{values[0]:.3f}"

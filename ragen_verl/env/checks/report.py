@@ -1,0 +1,71 @@
+"""What a check found: the rules with what breaks them, and the facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SHOWN = 3
+"""Findings of one rule that are kept; the rest repeats them."""
+
+
+@dataclass
+class Verdict:
+    """One rule: `problems` break it; `unchecked` says why it was not checked, or not to its end."""
+
+    problems: list[str] = field(default_factory=list)
+    unchecked: str = ""
+
+    @property
+    def word(self) -> str:
+        """`broken`, `not checked` or `kept`."""
+        return "broken" if self.problems else "not checked" if self.unchecked else "kept"
+
+
+@dataclass
+class Report:
+    """Everything about one environment.
+
+    Attributes:
+        label: the id or the class, as the environment was named.
+        kwargs: the arguments it was built with.
+        rules: name -> verdict, in the order of checking.
+        facts: numbers for people: scores, stop reasons, times, tokens.
+    """
+
+    label: str
+    kwargs: dict[str, Any]
+    rules: dict[str, Verdict]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """No rule was found broken."""
+        return not self.broken
+
+    @property
+    def broken(self) -> list[str]:
+        """Names of the rules that were found broken."""
+        return [name for name, verdict in self.rules.items() if verdict.problems]
+
+    def add(self, rule: str, problem: str) -> None:
+        """Note a finding, once, and no more than a few for one rule."""
+        problems = self.rules[rule].problems
+        if problem not in problems and len(problems) < SHOWN:
+            problems.append(problem)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as strict JSON data."""
+        from ragen_verl.rollout.trajectory import plain
+
+        rules = {
+            name: {"verdict": verdict.word, "problems": list(verdict.problems), "unchecked": verdict.unchecked}
+            for name, verdict in self.rules.items()
+        }
+        return plain({"id": self.label, "kwargs": self.kwargs, "ok": self.ok, "rules": rules, "facts": self.facts})
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"{self.label} keeps every rule."
+        lines = [f"{name}: {problem}" for name in self.broken for problem in self.rules[name].problems]
+        return "\n".join([f"{self.label} breaks {len(self.broken)} rule(s).", *lines])

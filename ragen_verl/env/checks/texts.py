@@ -1,0 +1,44 @@
+"""Texts that a model might write and an environment must survive."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: Empty, huge, control characters, code, look-alikes, nested tags, numbers that are none. From short to long.
+HOSTILE: tuple[str, ...] = (
+    "",
+    " \t\n",
+    "None",
+    "nan",
+    "-inf",
+    "1/0",
+    "\\frac{1}{0}",
+    "9**9**9",
+    "1e999999999",
+    "\x00\x1b[2J\r",
+    "\ud800",
+    "１＋２ Ｕｐ",
+    "٣ ² ①",
+    "%s {0} {} {x!r} $HOME",
+    "[bold]x[/]",
+    "<answer><answer>1</answer></answer>",
+    "search[click[",
+    "search[]",
+    "click[\n]",
+    "'; DROP TABLE products; --",
+    "__import__('os').abort()",
+    "().__class__.__bases__[0].__subclasses__()",
+    "ÅÅ\u202e\u200d" * 50,
+    "#" * 8_000,
+    ",000" * 2_400 + "x",
+    "(" * 100_000 + "1" + ")" * 100_000,
+    "1/" * 500_000,
+    "9" * 1_000_000,
+    " " * 1_000_000 + "x",
+    "a" * 1_000_000,
+)
+
+
+def spellings(names: Sequence[str]) -> dict[str, str]:
+    """Other ways to write some of these action names, each with the name itself."""
+    return {variant: name for name in names[:3] for variant in (name.upper(), name.lower(), f"  {name}\n")}

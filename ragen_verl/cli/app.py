@@ -62,4 +62,4 @@ def main(
 
 
 # each module adds its commands to `app`; the order is that of `--help`
-from ragen_verl.cli import train, sweep, verdict, doctor, nano_model, env, recipes  # noqa: E402, F401, I001
+from ragen_verl.cli import train, sweep, verdict, doctor, nano_model, env, serve, recipes  # noqa: E402, F401, I001

@@ -29,6 +29,7 @@ class Rollout:
     response_length: int = field(default=400, metadata=at_least(1))
     step_timeout: float = field(default=60.0, metadata=POSITIVE)
     env_threads: int = field(default=16, metadata=at_least(1))
+    env_processes: int = field(default=4, metadata=at_least(1))
     seeded_sampling: bool = True
     context: str = field(default="full", metadata=one_of(*CONTEXTS))
     window: int | None = field(default=None, metadata=at_least(1))

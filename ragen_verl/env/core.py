@@ -82,6 +82,8 @@ class Env(gymnasium.Env[str, str]):
         symbols: symbol -> meaning where observations are drawn as a grid, empty otherwise.
         max_actions: the usual budget of actions per episode; the rollout enforces it, the environment does not.
         charset: the characters that observations and free-text actions consist of.
+        isolation: what the rollout runs its calls in: "thread", or "process" for one that may crash, that hangs in code
+            which no thread can be got out of, or that holds Python's lock for long. Of the class, not of an instance.
         seed, member: what the current episode was started with.
         dynamics: generator of everything that happens after the initial state, seeded by (seed, member).
     """
@@ -94,6 +96,7 @@ class Env(gymnasium.Env[str, str]):
     symbols: Mapping[str, str] = MappingProxyType({})
     max_actions: int = 10
     charset: str = string.printable + "√"
+    isolation: str = "thread"
 
     seed: int | None = None
     member: int = 0

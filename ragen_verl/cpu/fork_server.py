@@ -68,7 +68,9 @@ def start() -> None:
     folder = tempfile.mkdtemp(prefix="ragen-verl-")
     os.environ[ADDRESS] = f"{folder}/socket"
     os.environ[PYTHON] = f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')}"
-    subprocess.Popen([sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS]])
+    command = [sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS]]
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def serve(path: str, modules: Iterable[str] = MODULES) -> None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from types import ModuleType
+from typing import Any
 
 import wrapt
 
@@ -142,6 +143,28 @@ def _critic_without_flash_attention(module: ModuleType) -> None:
     module.load_valuehead_model = with_configured_attention
 
 
+def _fork_engine(module: ModuleType) -> None:
+    """vLLM's CPU platform spawns the engine's process, which imports everything anew (platforms/cpu.py:409).
+
+    That takes 14 s. What forbids a fork is CUDA; the engine itself never calls Ray (utils/system_utils.py:130-137).
+    """
+    platform, method = module.CpuPlatform, "VLLM_WORKER_MULTIPROC_METHOD"
+    update = platform.check_and_update_config
+
+    @wraps(update)
+    def with_fork(vllm_config: Any) -> None:
+        update(vllm_config)
+        os.environ[method] = "fork"
+
+    platform.check_and_update_config = staticmethod(with_fork)
+
+
+def _not_in_ray_actor(module: ModuleType) -> None:
+    """The other half of `_fork_engine`: inside a Ray actor vLLM overrules the choice of a fork."""
+    if hasattr(module, "is_in_ray_actor"):
+        module.is_in_ray_actor = lambda: False
+
+
 def _keep_linear_weights(module: ModuleType) -> None:
     """vLLM packs linear weights and drops the originals, so a second load, verl's weight push, fails.
 
@@ -164,4 +187,6 @@ VERL_PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "verl.utils.distributed": _one_gloo_backend,
     "verl.workers.engine.fsdp.transformer_impl": _no_pinned_memory,
     "verl.utils.model": _critic_without_flash_attention,
+    "vllm.platforms.cpu": _fork_engine,
+    "vllm.utils.system_utils": _not_in_ray_actor,
 }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
@@ -224,9 +224,11 @@ class RagenTrainer(PPOTrainerSync):
         """Name -> the passes of a step over the model, as the recipe has them."""
         config, rollout = self.config.actor_rollout_ref, self.config.actor_rollout_ref.rollout
         actor, ref, critic = config.actor, config.ref, self.config.critic
-        wanted = {"actor": (actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, self._updates(actor))}
-        if not OmegaConf.select(self.config, "algorithm.rollout_correction.bypass_mode"):
-            wanted["old_log_prob"] = (actor.use_dynamic_bsz, rollout.log_prob_micro_batch_size_per_gpu, 1)
+        wanted = {
+            "actor": (actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, self._updates(actor)),
+            # also in bypass mode, where the distance from the engine is measured by such a pass
+            "old_log_prob": (actor.use_dynamic_bsz, rollout.log_prob_micro_batch_size_per_gpu, 1),
+        }
         if self.use_reference_policy:
             wanted["ref"] = (ref.log_prob_use_dynamic_bsz, ref.log_prob_micro_batch_size_per_gpu, 1)
         if self.use_critic:

@@ -27,7 +27,7 @@ _GOALS = {
     "pick_clean_then_place_in_recep": ("wash {thing} and leave it {place}", "leave {thing} {place}, but washed"),
     "pick_heat_then_place_in_recep": ("warm {thing} up and leave it {place}", "leave {thing} {place}, but hot"),
     "pick_cool_then_place_in_recep": ("chill {thing} and leave it {place}", "leave {thing} {place}, but cold"),
-    "pick_two_obj_and_place": ("leave two {things} {place}", "find two {things}, their place is {place}"),
+    "pick_two_obj_and_place": ("leave two {things} together {place}", "find two {things}, both belong {place}"),
 }
 _DONE = {
     "open": "You open the {name}.",
@@ -71,8 +71,9 @@ class Household(FreeTextEnv):
 
     ## Episode End
 
-    Terminates when the task is done (success); truncates after 50 commands. A command that is not possible now is not
-    valid and counts for nothing; one that only looks is not effective.
+    Terminates when the task is done (success); where two things are asked for, both must be in or on the same
+    receptacle. Truncates after 50 commands. A command that is not possible now is not valid and counts for nothing; one
+    that only looks is not effective.
 
     ## Arguments
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -276,7 +277,11 @@ class House:
             return (
                 self.lit and held is not None and kind(held) == self.task.thing and self.at[self.lamp()] == self.place
             )
-        return sum(map(self.delivered, self.at)) >= (2 if self.task.type == _TWO else 1)
+        return max(self.delivered_to().values(), default=0) >= (2 if self.task.type == _TWO else 1)
+
+    def delivered_to(self) -> Counter[str]:
+        """Return how many of the things asked for are where, treated and in a place of the right kind."""
+        return Counter(self.at[thing] for thing in self.at if self.delivered(thing))
 
 
 def furnish(task: Task, rng: np.random.Generator) -> House:
@@ -307,8 +312,9 @@ def furnish(task: Task, rng: np.random.Generator) -> House:
 def next_command(house: House) -> str:
     """Return the next command of a short plan by someone who knows where everything is; the task is not done yet."""
     task, held, here = house.task, house.held, house.place
+    goal = _destination(house)
     if held is None:
-        wanted = [thing for thing in house.at if kind(thing) == task.thing and not house.delivered(thing)]
+        wanted = [t for t in house.at if kind(t) == task.thing and not (house.at[t] == goal and house.treated(t))]
         thing = min(wanted, key=lambda thing: (not house.treated(thing), *_effort(house, house.at[thing])))
         return _reach(house, house.at[thing]) or f"take {thing} from {here}"
     if kind(held) != task.thing:  # the hand must be free: put it down here, or else where nothing has to be opened
@@ -320,8 +326,19 @@ def next_command(house: House) -> str:
         verb, appliance, _ = TREATMENTS[task.type]
         spot = next(name for name in house.receptacles if kind(name) == appliance)
         return f"go to {spot}" if here != spot else f"{verb} {held} with {spot}"
-    spot = min((r for r in house.receptacles if kind(r) == task.target), key=lambda name: _effort(house, name))
-    return _reach(house, spot) or f"move {held} to {here}"
+    return _reach(house, goal) or f"move {held} to {here}"
+
+
+def _destination(house: House) -> str | None:
+    """Return the receptacle to fill: the first with the most of what was asked for, else one near at hand.
+
+    None where the target is the lamp.
+    """
+    there = house.delivered_to()
+    if there:
+        return min(there, key=lambda name: (-there[name], house.receptacles.index(name)))
+    targets = [name for name in house.receptacles if kind(name) == house.task.target]
+    return min(targets, key=lambda name: _effort(house, name), default=None)
 
 
 def _effort(house: House, receptacle: str) -> tuple[bool, bool]:

@@ -125,6 +125,15 @@ def test_two_things_are_needed_where_two_are_asked_for():
     assert play(env, *(command.format(2) for command in bring))[-1].info["success"]
 
 
+def test_two_things_in_two_receptacles_are_not_together():
+    env = kitchen("pick_two_obj_and_place", target="diningtable", things=("egg 2", "egg 3"))
+    env.house.receptacles += ("diningtable 1", "diningtable 2")
+    env.house.at |= {"egg 1": "diningtable 1", "egg 2": "diningtable 2"}
+    assert not play(env, "look")[0].terminated
+    play(env, "go to diningtable 1")
+    assert play_oracle(env)[1] == 10
+
+
 @pytest.mark.parametrize("lamp_first", [True, False])
 def test_a_thing_is_looked_at_in_the_light_of_the_lamp(lamp_first):
     env = Household()

@@ -17,7 +17,7 @@ from ragen_verl.cli.recipes import PARTS, find, summary
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
 
-COMMANDS = ["train", "doctor", "nano-model", "env", "env list", "env show", "recipes"]
+COMMANDS = ["train", "doctor", "nano-model", "env", "env list", "env show", "env play", "env check", "recipes"]
 
 
 def run(*args: str, **env: str):
@@ -65,7 +65,7 @@ def test_env_list_shows_every_id_and_survives_a_broken_package(monkeypatch):
     for id in registry.ids():
         assert id in result.output
     assert "no_such_module" in result.output
-    assert "Up Down Left Right" in result.output
+    assert "Up | Down | Left | Right" in result.output
 
 
 @pytest.mark.parametrize("id", registry.ids())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import math
+import sys
 import threading
 import time
 import traceback
@@ -19,7 +20,6 @@ from ragen_verl.env.core import Env, Step
 
 T = TypeVar("T")
 FLAGS = ("success", "action_is_valid", "action_is_effective")
-_GRACE = 5.0  # seconds after the limit until the backstop ends the process
 
 
 class Broken(Exception):
@@ -46,6 +46,7 @@ class Calls:
     def __init__(self, limit: float, backstop: bool = False) -> None:
         self.limit, self.backstop = limit, backstop
         self._running: dict[int, tuple[float, str]] = {}
+        self._built: list[Env] = []
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -65,11 +66,11 @@ class Calls:
                 outcome[:] = None, error
             done.set()
 
+        self._arm()
         threading.Thread(target=work, name="ragen-check", daemon=True).start()
         try:
             while not done.wait(min(0.2, self.limit / 4)):
-                if self.backstop:
-                    faulthandler.dump_traceback_later(self.limit + _GRACE, exit=True)
+                self._arm()
                 if (late := self._overdue()) is not None:
                     raise Broken("time", f"{late} did not return within {self.limit:g} s")
         finally:
@@ -79,6 +80,11 @@ class Calls:
         if error is not None:
             raise error
         return value
+
+    def _arm(self) -> None:
+        """Put off the end of the process; as long as this thread runs, it does not come."""
+        if self.backstop:
+            faulthandler.dump_traceback_later(2 * self.limit + 1, exit=True, file=sys.__stderr__)
 
     def _overdue(self) -> str | None:
         now = time.monotonic()
@@ -102,6 +108,17 @@ class Calls:
             self._running.pop(key, None)
 
     # -- the environment's methods ------------------------------------------------------------------------------------
+
+    def build(self, build: Callable[[], Env], where: str = "building it") -> Env:
+        """A new instance, closed by `close_all`."""
+        env = self.call(where, build)
+        self._built.append(env)
+        return env
+
+    def close_all(self) -> None:
+        """Close every instance that was built."""
+        while self._built:
+            self.call("close()", self._built.pop().close)
 
     def reset(self, env: Env, seed: int, member: int = 0) -> str:
         """Start an episode; return the observation, checked."""
@@ -157,7 +174,7 @@ def check_reward(reward: Any, where: str) -> None:
 def shown(value: Any) -> str:
     """A value in a few printable characters."""
     if isinstance(value, str) and len(value) > 60:
-        return f"{ascii(value[:40])}... ({len(value):,} characters)"
+        return f"{value[:40]!a}... ({len(value):,} characters)"
     text = ascii(value)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -73,11 +73,14 @@ def _part(name: str, case: Case, report: Report, skip: Collection[str], tokenize
     """Check one rule, or measure; False if nothing more can be done with the environment."""
 
     def work() -> None:
-        if name == MEASURE:
-            case.facts |= measure(case.subject, case.profile, case.calls, tokenizer)
-            return
-        for problem in RULES[name](case):
-            report.add(name, problem)
+        try:
+            if name == MEASURE:
+                case.facts |= measure(case.subject, case.profile, case.calls, tokenizer)
+                return
+            for problem in RULES[name](case):
+                report.add(name, problem)
+        finally:
+            case.calls.close_all()
 
     try:
         case.calls.supervised(work)
@@ -89,4 +92,8 @@ def _part(name: str, case: Case, report: Report, skip: Collection[str], tokenize
         if name in report.rules and broken.rule != name:
             report.rules[name].unchecked = f"ended by {broken.rule}"
         return broken.rule != "time"
+    except RecipeError:
+        raise
+    except Exception as error:  # what the environment shows is so wrong that the rule itself stumbled
+        report.add(name if name in report.rules else "results", f"{type(error).__name__}: {error}")
     return True

@@ -52,8 +52,10 @@ def fingerprints(subjects: Sequence[Subject], seeds: int, steps: int, limit: flo
 
 def prints(subject: Subject, seeds: int, steps: int, calls: Calls) -> list[str]:
     """The fingerprints of a subject's first episodes in this process."""
-    env = calls.call("building it", subject.build)
-    return [fingerprint(list(episode(env, seed, seed % 3, steps, calls))) for seed in range(seeds)]
+    env = calls.build(subject.build)
+    found = [fingerprint(list(episode(env, seed, seed % 3, steps, calls))) for seed in range(seeds)]
+    calls.close_all()
+    return found
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

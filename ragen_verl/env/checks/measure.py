@@ -30,7 +30,7 @@ def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = N
     """
     encode = load_tokenizer(tokenizer)
     started = time.perf_counter()
-    env = calls.call("building it", subject.build)
+    env = calls.build(subject.build)
     build = time.perf_counter() - started
     times: dict[str, list[float]] = {"reset": [], "step": []}
     observations: list[str] = []

@@ -36,9 +36,7 @@ def plan(env: Env, calls: Calls) -> list[str]:
     return calls.call("oracle()", lambda: list(getattr(env, "oracle", list)() or []))
 
 
-def episode(
-    env: Env, seed: int, member: int, steps: int, calls: Calls, oracle: Oracle = "followed"
-) -> Iterator[Event]:
+def episode(env: Env, seed: int, member: int, steps: int, calls: Calls, oracle: Oracle = "followed") -> Iterator[Event]:
     """Play an episode and yield what can be seen of it: the start, then every action with its outcome.
 
     Args:

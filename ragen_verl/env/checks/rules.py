@@ -46,7 +46,7 @@ class Case:
 
     def build(self) -> Env:
         """A new instance."""
-        return self.calls.call("building it", self.subject.build)
+        return self.calls.build(self.subject.build)
 
     def episode(self, env: Env, seed: int, **options: Any) -> Iterator[Event]:
         """The recorded episode of a seed; its member follows from the seed, as in `elsewhere`."""
@@ -67,8 +67,8 @@ def interface(case: Case) -> Iterator[str]:
     """Texts, names and budget are what the prompts are made of; gymnasium accepts the class."""
     env = case.build()
     case.calls.reset(env, 0)
-    if not isinstance(env.instruction, str) or not env.instruction.strip():
-        yield f"instruction is {shown(env.instruction)}: tell the model its task"
+    if not isinstance(env.instruction, str):
+        yield f"instruction is {shown(env.instruction)}, not text"
     actions = env.actions
     if actions is not None:
         if not isinstance(actions, tuple) or not actions or not all(isinstance(name, str) for name in actions):
@@ -219,19 +219,24 @@ def processes(case: Case) -> Iterator[str]:
 
 def copies(case: Case) -> Iterator[str]:
     """In the middle of an episode, deepcopy and pickle give an instance that goes on alike and apart."""
+    expected = _goes_on(case, _middle(case))
     for how, clone in (("copy.deepcopy", copy.deepcopy), ("pickle", lambda env: pickle.loads(pickle.dumps(env)))):
-        env = case.build()
-        list(zip(range(3), case.episode(env, 0), strict=False))
+        env = _middle(case)
         try:
-            twin, third = (case.calls.call(how, partial(clone, env)) for _ in range(2))
+            twin = case.calls.build(partial(clone, env), how)
         except Broken as broken:
             yield broken.what
             continue
-        on = [_goes_on(case, one) for one in (twin, env, third)]
-        if found := difference(*on[:2]):
+        if found := difference(expected, _goes_on(case, twin)):
             yield f"a copy by {how} goes on differently: {found}"
-        elif found := difference(on[0], on[2]):
+        elif found := difference(expected, _goes_on(case, env)):
             yield f"a copy by {how} shares something with the original: {found}"
+
+
+def _middle(case: Case) -> Env:
+    env = case.build()
+    list(zip(range(3), case.episode(env, 0), strict=False))
+    return env
 
 
 def _goes_on(case: Case, env: Env) -> list[Event]:
@@ -324,3 +329,8 @@ IN_CALLS = {
     "time": "No call hangs.",
 }
 """The rules that every call is held to (`calls`)."""
+
+
+def describe(name: str) -> str:
+    """What a rule asks for, in a sentence."""
+    return IN_CALLS.get(name) or " ".join((RULES[name].__doc__ or "").split())

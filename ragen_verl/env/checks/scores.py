@@ -75,7 +75,7 @@ def play_all(subject: Subject, profile: Profile, calls: Calls) -> dict[str, dict
 
 
 def _plans(subject: Subject, profile: Profile, calls: Calls) -> bool:
-    env = calls.call("building it", subject.build)
+    env = calls.build(subject.build)
     for seed in range(min(profile.episodes, 5)):
         calls.reset(env, seed)
         if plan(env, calls):
@@ -93,7 +93,7 @@ async def _episodes(
 async def _episode(
     subject: Subject, profile: Profile, player: Player, seed: int, calls: Calls, workers: EnvWorkers
 ) -> Trajectory:
-    env = calls.call("building it", subject.build)
+    env = calls.build(subject.build)
     rng = np.random.default_rng(seed)
 
     async def answer(ids: list[int], max_tokens: int) -> Generation:
@@ -102,7 +102,7 @@ async def _episode(
 
     # the budget is known after the reset only
     calls.reset(env, seed)
-    budget = min(env.max_actions, profile.budget or env.max_actions)
+    budget = max(1, min(env.max_actions, profile.budget or env.max_actions))
     protocol = Protocol(
         think=False,
         max_turns=budget,

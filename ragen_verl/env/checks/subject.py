@@ -63,7 +63,9 @@ class Subject:
 def check_built(env: Any, label: str) -> Env:
     """`env` itself, if it is an environment."""
     if not isinstance(env, Env):
-        raise RecipeError(f"{label} builds a {type(env).__name__}: it must return an object derived from ragen_verl.Env.")
+        raise RecipeError(
+            f"{label} builds a {type(env).__name__}: it must return an object derived from ragen_verl.Env."
+        )
     return env
 
 

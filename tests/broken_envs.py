@@ -1,0 +1,255 @@
+"""A good small environment, and one for every way to break a rule."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+
+import numpy as np
+
+from ragen_verl import Env
+
+
+class Walk(Env):
+    """Walk along a line to its end; now and then the ground slips."""
+
+    actions = ("Left", "Right")
+    max_actions = 8
+
+    def __init__(self, length: int = 4) -> None:
+        self.length = length
+        self.instruction = "Walk to the right end."
+        self.place = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.start(seed, options)
+        self.place = int(self.np_random.integers(self.length - 1))
+        return self.render(), {}
+
+    def step(self, action):
+        name = self.name_of(action)
+        if name is None or self.place == self.length - 1:
+            return self.outcome(valid=name is not None, effective=False, terminated=self.place == self.length - 1)
+        before = self.place
+        self.place = self.moved(name)
+        solved = self.place == self.length - 1
+        return self.outcome(float(solved), terminated=solved, success=solved, effective=self.place != before)
+
+    def moved(self, name: str) -> int:
+        way = (1 if name == "Right" else -1) * (self.dynamics.random() < 0.9)
+        return min(max(self.place + way, 0), self.length - 1)
+
+    def render(self):
+        return "".join("P" if cell == self.place else "_" for cell in range(self.length))
+
+    def oracle(self):
+        return ["Right"] * (self.length - 1 - self.place)
+
+
+class Says(Env):
+    """Free text, no plan, no random_action: as little as an environment can have."""
+
+    instruction = "Say the number."
+
+    def reset(self, *, seed=None, options=None):
+        self.start(seed, options)
+        self.number = int(self.np_random.integers(20))
+        return self.render(), {}
+
+    def step(self, action):
+        right = action.strip() == str(self.number)
+        return self.outcome(float(right), terminated=right, success=right)
+
+    def render(self):
+        return "Which one?"
+
+
+class DrawsFromRandom(Walk):
+    def moved(self, name):
+        return min(max(self.place + random.choice((-1, 1)), 0), self.length - 1)
+
+
+class SeedsNumpy(Walk):
+    def reset(self, *, seed=None, options=None):
+        observation = super().reset(seed=seed, options=options)
+        np.random.seed(self.seed)
+        return observation
+
+
+class UnseededGenerator(Walk):
+    def moved(self, name):
+        return min(max(self.place + int(np.random.default_rng().integers(-1, 2)), 0), self.length - 1)
+
+
+class LeftOver(Walk):
+    resets = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self.resets += 1
+        self.place = self.resets % (self.length - 1)
+        return self.render(), {}
+
+
+class MembersApart(Walk):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self.place = int(self.dynamics.integers(self.length - 1))
+        return self.render(), {}
+
+
+class SharedPlace(Walk):
+    places: list[int] = [0]  # noqa: RUF012 (that is the mistake)
+
+    place = property(lambda self: self.places[0], lambda self, value: self.places.__setitem__(0, value))
+
+
+class SharedScratch(Walk):
+    scratch = threading.Event
+
+    def moved(self, name):
+        SharedScratch.scratch = self
+        time.sleep(0.002)
+        return Walk.moved(self if SharedScratch.scratch is self else SharedScratch(self.length), name)
+
+
+class SaltedHash(Walk):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self.place = hash(f"start {self.seed}") % (self.length - 1)
+        return self.render(), {}
+
+
+class HoldsALock(Walk):
+    def __init__(self, length=4):
+        super().__init__(length)
+        self.lock = threading.Lock()
+
+
+class CopiesAreTheSame(Walk):
+    def __deepcopy__(self, memo):
+        return self
+
+
+class RaisesOnText(Says):
+    def step(self, action):
+        return self.outcome(float(int(action) == self.number))
+
+
+class EndsTheProcess(Says):
+    def step(self, action):
+        raise SystemExit(3)
+
+
+class NanReward(Walk):
+    def step(self, action):
+        return super().step(action)._replace(reward=float("nan"))
+
+
+class TextReward(Walk):
+    def step(self, action):
+        return super().step(action)._replace(reward="1")
+
+
+class ArrayObservation(Walk):
+    def step(self, action):
+        return super().step(action)._replace(observation=np.zeros(3))
+
+
+class BytesAtReset(Walk):
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed, options=options)
+        return observation.encode(), info
+
+
+class HalfACharacter(Walk):
+    charset = "P_\ud800"
+
+    def render(self):
+        return super().render() + "\ud800"
+
+
+class OutsideCharset(Walk):
+    charset = "P_"
+
+    def render(self):
+        return super().render() + "é"
+
+
+class FourValues(Walk):
+    def step(self, action):
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, info
+
+
+class NoFlags(Walk):
+    def step(self, action):
+        return super().step(action)._replace(info={"success": False})
+
+
+class OneSpelling(Walk):
+    def name_of(self, action):
+        return action if action in self.actions else None
+
+
+class MovesOnAnything(Walk):
+    def name_of(self, action):
+        return super().name_of(action) or "Right"
+
+
+class PaysForNonsense(Says):
+    def step(self, action):
+        return self.outcome(1.0, valid=action.isdigit())
+
+
+class OracleWalks(Walk):
+    def oracle(self):
+        plan = super().oracle()
+        self.place = min(self.place + 1, self.length - 2)
+        return plan
+
+
+class OraclePlansNonsense(Walk):
+    def oracle(self):
+        return ["Forward"]
+
+
+class NoBudget(Walk):
+    max_actions = 0
+
+
+class ListOfActions(Walk):
+    actions = ["Left", "Right"]  # noqa: RUF012 (that is the mistake)
+
+
+class TwiceTheSameName(Walk):
+    actions = ("Left", "Right", "left ")
+
+
+class SeparatorInAName(Walk):
+    actions = ("Left", "Right", "Left || Right")
+
+
+class Sleeps(Walk):
+    def step(self, action):
+        time.sleep(30)
+        return super().step(action)
+
+
+class SleepsAtReset(Walk):
+    def reset(self, *, seed=None, options=None):
+        time.sleep(30)
+        return super().reset(seed=seed, options=options)
+
+
+class HoldsTheInterpreter(Says):
+    def step(self, action):
+        re.match(r"(a|a)*$", "a" * 60 + "b")
+        return self.outcome()
+
+
+class CannotBeBuilt(Walk):
+    def __init__(self):
+        raise KeyError("no such file")

@@ -7,6 +7,13 @@ A package declares its environments in its own pyproject:
 
 The value names an `Env` class or any callable that returns one (a `functools.partial` makes a variant). A declared
 environment is known in every process of a training; `register` reaches the calling process only.
+
+An id with a prefix, "gymnasium:Taxi-v4", goes to an adapter, which a package declares under that prefix:
+
+    [project.entry-points."ragen_verl.env_adapters"]
+    mygym = "my_package.adapter:MyGymEnv"
+
+`make("mygym:Name", key=1)` calls `MyGymEnv("Name", key=1)`; it returns an `Env`, or raises `UnknownEnv` for the name.
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ from ragen_verl.env.core import Env
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
 
 GROUP = "ragen_verl.envs"
+ADAPTERS = "ragen_verl.env_adapters"
 _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w./-]*)-v(?P<version>\d+)")
 
 
@@ -109,10 +117,10 @@ def resolve(id: str) -> str:
     """
     if _remote(id):
         return id
-    for look in (lambda: None, _declared.cache_clear):  # a package may have been installed since the first look
+    for look in (lambda: None, _forget):  # a package may have been installed since the first look
         look()
         known = _known()
-        if id in known:
+        if id in known or _adapted(id):
             return id
         versions = [(int(m["version"]), full) for full in known if (m := _ID.fullmatch(full)) and m["name"] == id]
         if versions:
@@ -127,12 +135,34 @@ def _unknown_message(id: str, known: list[str]) -> str:
     bare = {full: full.rpartition("-v")[0].casefold() for full in known}
     wanted = re.sub(r"-v\d*$", "", str(id)).casefold()
     nearest = max(known, key=lambda full: difflib.SequenceMatcher(None, wanted, bare[full]).ratio())
-    return f"There is no environment {id!r}; did you mean {nearest!r}? Known: {', '.join(known)}."
+    known_prefixes = "".join(f" {prefix}:..." for prefix in adapters())
+    return (
+        f"There is no environment {id!r}; did you mean {_nearest_prefix(id) or nearest!r}? Known: {', '.join(known)}"
+        + (f"; of other packages:{known_prefixes}." if known_prefixes else ".")
+    )
+
+
+def _nearest_prefix(id: str) -> str | None:
+    """Return `id` with the adapter's prefix that it nearly has, None where it has a known prefix or none."""
+    prefix, colon, name = str(id).partition(":")
+    near = difflib.get_close_matches(prefix, adapters(), n=1) if colon else []
+    return f"{near[0]}:{name or '...'}" if near else None
 
 
 def _remote(id: str) -> bool:
     """Whether an id is the address of a server, or several."""
     return isinstance(id, str) and "://" in id
+
+
+def adapters() -> list[str]:
+    """Return the prefixes of ids that go to an adapter, sorted."""
+    return sorted(_adapters())
+
+
+def _adapted(id: str) -> bool:
+    """Whether an id has the prefix of an adapter and a name behind it."""
+    prefix, _, name = str(id).partition(":")
+    return bool(name) and prefix in _adapters()
 
 
 def _known() -> dict[str, _Entry]:
@@ -159,13 +189,36 @@ def _declared() -> dict[str, _Entry]:
     return found
 
 
+@cache
+def _adapters() -> dict[str, _Entry]:
+    """Return the adapters that installed packages declare, by prefix."""
+    points = entry_points(group=ADAPTERS)
+    return {
+        point.name: _Entry(point.value, package=point.dist.name if point.dist else "an unnamed package")
+        for point in points
+    }
+
+
+def _forget() -> None:
+    """Look at the installed packages anew."""
+    _declared.cache_clear()
+    _adapters.cache_clear()
+
+
 def _builder(id: str) -> Callable[..., Env]:
     """Import what `id` names and return the callable that builds it."""
     if _remote(id):
         from ragen_verl.env.remote import RemoteEnv
 
         return partial(RemoteEnv, id)
-    entry = _known()[id]
+    if (entry := _known().get(id)) is None:
+        prefix, _, name = id.partition(":")
+        return partial(_load(f"The adapter {prefix}:", _adapters()[prefix]), name)
+    return _load(id, entry)
+
+
+def _load(id: str, entry: _Entry) -> Callable[..., Env]:
+    """Import the target of an entry."""
     target = entry.target
     if isinstance(target, str):
         module, _, attribute = target.partition(":")

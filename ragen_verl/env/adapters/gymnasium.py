@@ -1,0 +1,237 @@
+"""gymnasium's environments: "gymnasium:Taxi-v4", "gymnasium:my_package:MyEnv-v0"."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from ragen_verl.env.adapters import describe, tables
+from ragen_verl.env.adapters.foreign import MOST_ACTIONS, ForeignEnv, cut, nearest, reject
+from ragen_verl.env.core import Step
+from ragen_verl.errors import BadEnvKwargs, MissingExtra
+
+_DEFAULT_ACTIONS = 100
+_MOST_DISCRETE = 200
+
+
+class GymnasiumEnv(ForeignEnv):
+    """## Description
+
+    Any environment that gymnasium knows, with a Discrete or a Text action space. A version that the installed
+    gymnasium has retired is replaced by the newest one, with a warning. "gymnasium:module:Id-v0" imports `module`
+    first, as gymnasium.make does.
+
+    ## Action Space
+
+    The names of Discrete actions: from a table for gymnasium's own environments, from `action_names`, or a0, a1, ...
+    A Text action space takes the text as it is.
+
+    ## Observation Space
+
+    Text: sentences for Taxi, CliffWalking and Blackjack; what the "ansi" rendering draws where an environment has
+    one; else the observation in words: numbers rounded to `decimals`, dictionaries and tuples entry by entry. Spaces
+    of more than 512 numbers, such as images, are refused.
+
+    ## Starting State
+
+    `reset(seed=seed)` of the environment. Afterwards its generator (`np_random`) is replaced by the one of (seed,
+    member): members of a group start alike and have their own luck. An environment that keeps further generators
+    gives its members the same luck. One that draws from the process's global generators is not reproducible.
+
+    ## Rewards
+
+    The environment's own. One that is no finite number is an error.
+
+    ## Episode End
+
+    The environment's own, with its time limit. Solved: `info["is_success"]` or `info["success"]` where the
+    environment gives one, else it terminated with a positive reward (CliffWalking: it terminated).
+
+    ## Arguments
+
+    - `action_names=None`: names of the Discrete actions, in their order.
+    - `instruction=None`: the task in words, where there is no table for it.
+    - `success_return=None`: the sum of rewards from which an episode counts as solved.
+    - `max_actions=None`: the budget; default: the time limit of the environment, at most 200, or 100 without one.
+    - `decimals=2`: digits after the point.
+    - everything else is handed to `gymnasium.make`.
+
+    ## Version History
+
+    - v0: first version.
+    """
+
+    prefix = "gymnasium"
+
+    def __init__(
+        self,
+        id: str,
+        *,
+        action_names: list[str] | None = None,
+        instruction: str | None = None,
+        success_return: float | None = None,
+        max_actions: int | None = None,
+        decimals: int = 2,
+        **kwargs: Any,
+    ) -> None:
+        if isinstance(decimals, bool) or not isinstance(decimals, int) or not 0 <= decimals <= 12:
+            raise BadEnvKwargs(f"{self.prefix}: decimals must be an integer from 0 to 12, not {decimals!r}.")
+        spec = self._spec(id)
+        super().__init__(f"{self.prefix}:{spec.id}", max_actions, success_return)
+        self.decimals = decimals
+        self.env = self._build(spec, kwargs)
+        if max_actions is None:
+            self.max_actions = min(self._time_limit() or _DEFAULT_ACTIONS, MOST_ACTIONS)
+        self.table = tables.of(spec.entry_point)
+        if success_return is None:
+            self.success_return = self.table.success_return
+        self.actions = self._action_names(action_names)
+        self.instruction = instruction or self._task()
+
+    def _spec(self, id: str) -> Any:
+        """Return gymnasium's spec of an id; a retired version gives the newest one."""
+        module, _, name = id.rpartition(":")
+        known = gymnasium.registry
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                return gymnasium.spec(id)
+        except (gymnasium.error.DeprecatedEnv, gymnasium.error.VersionNotFound):
+            bare = name.rpartition("-v")[0]
+            versions = [spec for spec in known.values() if spec.name == bare or f"{spec.namespace}/{spec.name}" == bare]
+            newest = max(versions, key=lambda spec: spec.version or 0)
+            warnings.warn(f"gymnasium has no {name} any more: {newest.id} is played instead.", stacklevel=2)
+            return newest
+        except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
+            raise nearest(name, known, "gymnasium") from error
+        except ModuleNotFoundError as error:
+            raise MissingExtra(f"{self.prefix}:{id} needs the package {module or error.name}: install it.") from error
+
+    def _build(self, spec: Any, kwargs: dict[str, Any]) -> gymnasium.Env:
+        build = {"disable_env_checker": True, **kwargs}
+        modes = _render_modes(spec)
+        if "render_mode" not in kwargs and "ansi" in modes:
+            build["render_mode"] = "ansi"
+        try:
+            env = gymnasium.make(spec, **build)
+        except TypeError as error:
+            raise BadEnvKwargs(f"{self.name} does not take these arguments: {error}.") from error
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise MissingExtra(f"{self.name} needs another package: {error}.") from error
+        except (gymnasium.error.Error, ImportError, ValueError, AssertionError) as error:
+            raise reject(self.prefix, f"{self.name} cannot be built ({type(error).__name__}: {error}).") from error
+        if not isinstance(env.action_space, (spaces.Discrete, spaces.Text)):
+            raise reject(
+                self.prefix,
+                f"{self.name} has the action space {env.action_space}: only Discrete and Text can be played in words.",
+            )
+        if isinstance(env.action_space, spaces.Discrete) and env.action_space.n > _MOST_DISCRETE:
+            raise reject(self.prefix, f"{self.name} has {env.action_space.n} actions, more than {_MOST_DISCRETE}.")
+        if not self._in_words("ansi" in modes) and (reason := describe.too_large(env.observation_space)):
+            raise reject(self.prefix, f"{self.name} has observations that cannot be put in words: {reason}.")
+        return env
+
+    def _in_words(self, ansi: bool) -> bool:
+        """Whether observations have words of their own, whatever their space."""
+        return ansi
+
+    def _time_limit(self) -> int | None:
+        return getattr(self.env.spec, "max_episode_steps", None) or getattr(self.env.unwrapped, "max_steps", None)
+
+    def _action_names(self, given: list[str] | None) -> tuple[str, ...] | None:
+        space = self.env.action_space
+        if isinstance(space, spaces.Text):
+            if given is not None:
+                raise BadEnvKwargs(f"{self.name} takes free text: action_names does nothing here.")
+            return None
+        count = int(space.n)
+        names = tuple(given) if given is not None else self.table.actions
+        if given is None and len(names) != count:
+            names = tuple(f"a{index}" for index in range(count))
+        folded = {str(name).strip().casefold() for name in names}
+        if len(names) != count or len(folded) != count or not all(isinstance(name, str) for name in names):
+            raise BadEnvKwargs(f"{self.name} has {count} actions: action_names must be {count} different texts.")
+        return names
+
+    def _task(self) -> str:
+        return self.table.instruction or (
+            f"You are playing {self.env.spec.id if self.env.spec else self.name}. Choose actions so that the sum of "
+            "the rewards becomes as large as possible."
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Reset with the group's seed, then hand over the member's luck."""
+        self.start(seed, options)
+        further = {key: value for key, value in (options or {}).items() if key != "member"}
+        raw, _ = self.env.reset(seed=self.seed, options=further or None)
+        self.env.unwrapped.np_random = self.dynamics
+        self._start()
+        return self.begin(self._text(raw))
+
+    def _start(self) -> None:
+        """What a subclass reads off the environment after its reset."""
+
+    def step(self, action: str) -> Step:
+        """Play a name, or a text; an unknown one leaves everything as it is."""
+        if self.actions:
+            name = self.name_of(action)
+            if self.ended() or name is None:
+                return self.idle(valid=name is not None)
+            return self._play(self.env.action_space.start + self.actions.index(name))
+        valid = isinstance(action, str)
+        if self.ended() or not valid:
+            return self.idle(valid=valid)
+        try:
+            return self._play(action)
+        except Exception:
+            return self.broken()
+
+    def _play(self, action: Any) -> Step:
+        raw, reward, terminated, truncated, info = self.env.step(action)
+        return self.after(
+            self._text(raw),
+            reward,
+            terminated=terminated,
+            truncated=truncated,
+            success=_success(info, self.table, terminated),
+        )
+
+    def _text(self, raw: Any) -> str:
+        """Return an observation in words."""
+        if self.table.describe is not None:
+            return self.table.describe(self.env.unwrapped, raw)
+        if self.env.render_mode == "ansi":
+            return cut(describe.plain(self.env.render()).rstrip())
+        return cut(describe.words(raw, self.env.observation_space, self.decimals))
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+def _render_modes(spec: Any) -> list[str]:
+    """Return the render modes of an environment, [] where its class cannot be imported yet."""
+    try:
+        target = gymnasium.envs.registration.load_env_creator(spec.entry_point)
+        return getattr(target, "metadata", {}).get("render_modes", [])
+    except (ImportError, AttributeError, gymnasium.error.Error):
+        return []
+
+
+def _success(info: dict[str, Any], table: tables.Table, terminated: bool) -> bool | None:
+    for key in ("is_success", "success"):
+        if isinstance(info.get(key), (bool, int)):
+            return bool(info[key])
+    return bool(terminated) if table.solved_by_ending else None
+
+
+def build(id: str, **kwargs: Any) -> GymnasiumEnv:
+    """Return the environment behind "gymnasium:`id`"; those of MiniGrid are drawn as "minigrid:`id`" draws them."""
+    if id.startswith(("MiniGrid-", "BabyAI-")):
+        from ragen_verl.env.adapters.minigrid import MiniGridEnv
+
+        return MiniGridEnv(id, **kwargs)
+    return GymnasiumEnv(id, **kwargs)

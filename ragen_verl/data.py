@@ -23,8 +23,13 @@ ENDLESS = 1_000_000
 class EnvDataset(Dataset):
     """One row per group of trajectories: an environment, its arguments and the group's seed.
 
-    Row `i` of the training split belongs to step `i // P` and has the seed `train.seed + i` (RAGEN, reference A.9), so
-    a resumed run sees the levels it would have seen. The validation split is the fixed seeds `val.seed + i`, once.
+    Row `i` of training belongs to step `i // P + 1` and has the seed `train.seed + i` (RAGEN, reference A.9); which
+    environment it is and with which arguments follows from that step and the place in it. So the number of groups
+    drawn so far, which verl's data loader saves and restores, says all about the next one. Where a refill draws more
+    than P groups a step, the rows, and with them a schedule, run ahead of the training steps by as many.
+
+    Validation is the fixed seeds `val.seed + i`, once, and after them `generalisation.seed + i` where the recipe has
+    that split.
 
     Args:
         data_files: `env://train` or `env://val`, or a list with one of them.
@@ -54,8 +59,9 @@ class EnvDataset(Dataset):
         if config.get("ragen") is None:
             raise RecipeError("data.ragen is missing: set data.ragen=${ragen}, as recipes/ragen.yaml does.")
         ragen = RagenConfig.from_omegaconf(config.ragen)
-        self.block = ragen.train if self.split == "train" else ragen.val
-        self.length = self.block.groups * (ENDLESS if self.split == "train" else 1)
+        names = ("train",) if self.split == "train" else ("val", "generalisation")
+        self.blocks = {name: ragen.splits[name] for name in names if name in ragen.splits}
+        self.length = sum(one.groups for one in self.blocks.values()) * (ENDLESS if self.split == "train" else 1)
         if max_samples > 0:
             self.length = min(self.length, max_samples)
 
@@ -63,20 +69,24 @@ class EnvDataset(Dataset):
         return self.length
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        env = self.block.env_of(index % self.block.groups)
-        seed = self.block.seed + index
+        name, place = self.split, index
+        if name == "val" and index >= self.blocks["val"].groups:
+            name, place = "generalisation", index - self.blocks["val"].groups
+        split = self.blocks[name]
+        step, position = place // split.groups + 1, place % split.groups
+        env, seed = split.env_of(position, step), split.seed + place
         return {
             # verl counts rows by this field and stacks at least one tensor; the prompt itself is the rollout's
             "raw_prompt": [{"role": "user", "content": f"{env.tag} {seed}"}],
             "dummy_tensor": torch.zeros(1, dtype=torch.uint8),
             "index": index,
-            "data_source": env.tag,
+            "data_source": f"{name}/{env.tag}" if name == "generalisation" else env.tag,
             "agent_name": AGENT_LOOP,
             "extra_info": {
-                "split": self.split,
+                "split": name,
                 "name": env.tag,
                 "env_id": env.id,
-                "kwargs": dict(env.kwargs),
+                "kwargs": env.kwargs_at(step),
                 "seed": seed,
             },
         }

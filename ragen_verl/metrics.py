@@ -31,14 +31,16 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
 
     Args:
         records: `Trajectory.record()` of each trajectory, of any number of environments; read are `env_id` (the name
-            in the metrics), `seed`, `stop_reason`, `excluded` and `metrics` (`Trajectory.metrics()`).
-        prefix: `train` or `val-env`.
+            in the metrics), `seed`, `stop_reason`, `excluded`, `metrics` (`Trajectory.metrics()`) and perhaps `kept`.
+        prefix: `train`, `val-env` or `generalisation`.
         groups: the group of each trajectory; without it, those with the same `env_id` and `seed` are a group.
 
     Returns:
         Per environment: `{prefix}/{env}/{key}` for every key of the trajectories' metrics,
         `{prefix}/{env}/non-zero/{key}` (mean over the trajectories where it is not 0) and `{prefix}/{env}/pass@{N}`
-        (share of groups with a success; N is the size of the largest group, failed members included).
+        (share of groups with a success; N is the size of the largest group, failed members included),
+        `{prefix}/{env}/groups` (how many played it) and, where records say whether the filter kept them,
+        `{prefix}/{env}/kept_ratio` (share of its trajectories that the update sees).
         Over all: `{prefix}/{name}` for the names in `TOTALS`, `{prefix}/stop/{reason}` (share of all trajectories),
         `{prefix}/stop_count/{reason}`, `{prefix}/excluded` (count) and `{prefix}/excluded_ratio`.
     """
@@ -57,6 +59,9 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
         if counted:
             size = max(Counter(group for group, _ in members).values())
             metrics[f"{prefix}/{env}/pass@{size}"] = _pass_rate(counted)
+            metrics[f"{prefix}/{env}/groups"] = float(len({group for group, _ in members}))
+            if kept := [float(record["kept"]) for _, record in members if "kept" in record]:
+                metrics[f"{prefix}/{env}/kept_ratio"] = _mean(kept)
     together = _columns(record for record in records if not record["excluded"])
     metrics.update({f"{prefix}/{name}": _mean(together[key]) for name, key in TOTALS.items() if key in together})
     metrics.update(_endings(records, prefix))

@@ -208,7 +208,7 @@ class RagenTrainer(PPOTrainerSync):
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
-        """Adds `val-env/` metrics and writes the held-out trajectories.
+        """Adds `val-env/` and `generalisation/` metrics and writes the held-out trajectories.
 
         verl hands over the last row of each; the reward of a trajectory with several rows is its return all the same.
         """
@@ -216,9 +216,13 @@ class RagenTrainer(PPOTrainerSync):
         records = [json.loads(text) for text in texts if text]
         scores = reward_extra_infos_dict["reward"]
         scores[:] = [json.loads(text)["return"] if text else score for text, score in zip(texts, scores, strict=True)]
-        self.folder.write_trajectories("val", self.global_steps, records)
         metrics = super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs)
-        return metrics | summarize(records, "val-env")
+        for name, prefix in (("val", "val-env"), ("generalisation", "generalisation")):
+            if split := self.ragen.splits.get(name):
+                mine = [record for record in records if record["seed"] in split.seeds()]  # no seed is in both
+                self.folder.write_trajectories(name, self.global_steps, mine)
+                metrics |= summarize(mine, prefix)
+        return metrics
 
     def _wanted_passes(self) -> dict[str, Pass]:
         """Name -> the passes of a step over the model, as the recipe has them."""

@@ -112,8 +112,8 @@ def check(config: DictConfig) -> RagenConfig:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise RecipeError(f"{key} is {value!r} but has to be a whole number of 1 or more.")
         _check_plugin(config)
-        for split, envs in (("train", ragen.train.envs), ("val", ragen.val.envs)):
-            _check_envs(split, envs)
+        for name, split in ragen.splits.items():
+            _check_envs(name, split.envs)
         ragen.check_seeds(_steps(config))
         ragen.check_filter(config.actor_rollout_ref.rollout.n)
         ragen.diagnostics.gradient_signal.check(
@@ -250,17 +250,25 @@ def _check_envs(split: str, envs: tuple) -> None:
     seen = set()
     for i, env in enumerate(envs):
         where = f"ragen.{split}.envs[{i}]"
-        try:
-            registry.make(env.id, **env.kwargs).close()  # built once, because only the constructor knows legal values
-        except RecipeError as error:
-            raise type(error)(f"{where}: {error}") from error
-        except Exception as error:
-            raise RecipeError(f"{where}: {env.id} cannot be built ({type(error).__name__}: {error}).") from error
+        _build(where, env.id, env.kwargs)
+        for j, stage in enumerate(env.schedule):
+            if stage.kwargs:
+                _build(f"{where}.schedule[{j}]", env.id, env.kwargs_at(stage.step))
         if env.tag in seen:
             raise RecipeError(
                 f"ragen.{split}.envs has two environments called {env.tag} in the metrics: give one of them a name."
             )
         seen.add(env.tag)
+
+
+def _build(where: str, id: str, kwargs: dict[str, Any]) -> None:
+    """Builds an environment once, because only its constructor knows legal values."""
+    try:
+        registry.make(id, **kwargs).close()
+    except RecipeError as error:
+        raise type(error)(f"{where}: {error}") from error
+    except Exception as error:
+        raise RecipeError(f"{where}: {id} cannot be built ({type(error).__name__}: {error}).") from error
 
 
 def _steps(config: DictConfig) -> int:

@@ -59,7 +59,7 @@ def test_block_can_be_read_alone() -> None:
         ("fliter", {}, "ragen.fliter is not a key of ragen: did you mean filter?"),
         ("zzz", 1, "known are"),
         ("train.envs.0.group", 3, "ragen.train.envs[0].group is not a key"),
-        ("train.envs.0.groups", 0, "ragen.train.envs[0].groups is 0 but has to be a number of 1 or more."),
+        ("train.envs.0.groups", 0, "ragen.train.envs[0].groups is 0 but has to be a number of 1 or more or null."),
         ("train.envs.0.groups", "8", "has to be a whole number"),
         ("train.envs.0.id", None, "ragen.train.envs[0].id is None but has to be a value that is not empty."),
         ("train.envs", [], "has to be a value that is not empty"),
@@ -116,7 +116,7 @@ def test_protocol_takes_over_the_rollout_settings() -> None:
 
 def test_overlapping_seeds_are_refused_with_the_numbers() -> None:
     config = read("train.seed", 0)
-    with pytest.raises(RecipeError, match=r"0 to 127 .16 steps of 8 groups. and validation 123 to 378"):
+    with pytest.raises(RecipeError, match=r"0 to 127 .16 steps of 8 groups. and ragen.val 123 to 378"):
         config.check_seeds(16)
     config.check_seeds(15)
 

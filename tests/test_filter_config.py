@@ -142,7 +142,7 @@ def test_seeds_of_a_refill_may_not_reach_validation() -> None:
         }
     )
     config.check_seeds(2)  # 2 steps of 20 groups at most
-    with pytest.raises(RecipeError, match=r"0 to 59 .3 steps of 20 groups. and validation 40"):
+    with pytest.raises(RecipeError, match=r"0 to 59 .3 steps of 20 groups. and ragen.val 40"):
         config.check_seeds(3)
 
 

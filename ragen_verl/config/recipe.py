@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl.config.credit import Credit
 from ragen_verl.config.diagnostics import Diagnostics, Stop
-from ragen_verl.config.envs import Split
+from ragen_verl.config.envs import Split, check_disjoint
 from ragen_verl.config.filter import Filter
 from ragen_verl.config.rollout import Rollout
 from ragen_verl.config.schema import FILLED, parse, unresolved
@@ -36,11 +36,22 @@ class RagenConfig:
     train: Split
     val: Split
     run: Run
+    generalisation: Split | None = None
     rollout: Rollout = field(default_factory=Rollout)
     filter: Filter = field(default_factory=Filter)
     credit: Credit = field(default_factory=Credit)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     stop: Stop = field(default_factory=Stop)
+
+    def __post_init__(self) -> None:
+        for name, split in self.splits.items():
+            split.check(f"ragen.{name}", held_out=name != "train")
+
+    @property
+    def splits(self) -> dict[str, Split]:
+        """The splits that the recipe has, by name: train, val and perhaps generalisation."""
+        named = {"train": self.train, "val": self.val, "generalisation": self.generalisation}
+        return {name: split for name, split in named.items() if split is not None}
 
     @classmethod
     def from_omegaconf(cls, config: DictConfig | Mapping[str, Any]) -> RagenConfig:
@@ -60,19 +71,16 @@ class RagenConfig:
         return parse(cls, plain, "ragen")
 
     def check_seeds(self, steps: int) -> None:
-        """Refuse a validation that would play initial states of training.
+        """Refuse a held-out split that would play initial states of training, or those of the other.
 
         Raises:
-            RecipeError: the seeds of `steps` training steps and those of validation have one in common.
+            RecipeError: the seeds of `steps` training steps, with all groups that a refill may add, and those of
+                validation and generalisation are not apart.
         """
         groups = self.train.groups + self.filter.extra_groups(self.train.groups)
-        train, val = range(self.train.seed, self.train.seed + steps * groups), self.val.seeds()
-        if train.start < val.stop and val.start < train.stop:
-            raise RecipeError(
-                f"Training would play the seeds {train.start} to {train.stop - 1} ({steps} steps of "
-                f"{groups} groups) and validation {val.start} to {val.stop - 1}: "
-                "move ragen.train.seed or ragen.val.seed so that they do not overlap."
-            )
+        train = range(self.train.seed, self.train.seed + steps * groups)
+        held_out = {name: (split.seeds(), "") for name, split in self.splits.items() if name != "train"}
+        check_disjoint({"train": (train, f" ({steps} steps of {groups} groups)"), **held_out})
 
     def check_filter(self, group_size: int) -> None:
         """Refuse a filter that has nothing to decide by, or that would keep nothing.
@@ -113,12 +121,16 @@ class RagenConfig:
         return self.filter.least_kept(self.train.groups)
 
 
-def groups_of(envs: ListConfig | list) -> int:
-    """P of a recipe's list of environments: the resolver `${ragen_groups:${ragen.train.envs}}`.
+def groups_of(split: DictConfig | ListConfig | Mapping | list) -> int:
+    """P of a recipe's split, or of its list of environments: the resolver `${ragen_groups:${ragen.train}}`.
 
     With it `data.train_batch_size` follows from the environments instead of being a second number to keep equal.
     """
-    total = 0
+    envs, total = split, 0
+    if isinstance(split, Mapping | DictConfig):
+        if split.get("groups") is not None:
+            return split["groups"]
+        envs = split["envs"]
     for i, env in enumerate(envs):
         count = env.get("groups") if isinstance(env, Mapping | DictConfig) else None
         if not isinstance(count, int) or isinstance(count, bool):

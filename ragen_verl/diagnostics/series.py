@@ -12,7 +12,7 @@ BASELINE = 10  # steps: the length of RAGEN-2's baseline
 WINDOW = 5  # steps: a median of five needs three of them to move
 # metrics that are not measured at every step: as many values, not steps
 SPARSE_BASELINE, SPARSE_WINDOW = 3, 3
-SPARSE = ("mi/", "drift/", "val-env/")
+SPARSE = ("mi/", "drift/", "val-env/", "generalisation/")
 
 PERFORMANCE = ("train/success", "rollout/in_group_reward_mean")
 STD = "rollout/in_group_reward_std"

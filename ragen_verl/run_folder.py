@@ -46,6 +46,7 @@ class RunFolder:
         self.curve = self.path / "curve.png"
         self.error = self.path / "error.txt"
         self.verdict = self.path / "verdict.json"
+        self.kept = self.path / "kept"
 
     def begin(self, config: DictConfig, step: int) -> None:
         """Writes config and versions; what an interrupted run logged after `step`, where this one starts, goes.

@@ -91,14 +91,16 @@ class Watch:
         return self.rules.update(metrics)
 
     def _saved(self) -> list[int]:
-        return [int(path.name.rpartition("_")[2]) for path in self.checkpoints.glob("global_step_*")]
+        """Steps with a checkpoint: verl's, and those kept here whose original verl has deleted."""
+        found = {int(path.name.rpartition("_")[2]) for path in self.checkpoints.glob("global_step_*")}
+        return sorted(found | {int(path.read_text()) for path in self.folder.kept.glob("*/step.txt")})
 
     def _keep(self, action: Action) -> None:
         """verl deletes all but the newest checkpoints, so what has to stay is linked under another name."""
         for name, step in (("best", action.best), ("before_warning", action.last_good)):
-            source, target = self.checkpoints / f"global_step_{step}", self.folder.path / "kept" / name
+            source, target = self.checkpoints / f"global_step_{step}", self.folder.kept / name
             marker = target / "step.txt"
-            if step not in action.keep or (marker.exists() and marker.read_text() == str(step)):
+            if step not in action.keep or not source.exists() or (marker.exists() and marker.read_text() == str(step)):
                 continue
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(source, target, copy_function=os.link)

@@ -38,6 +38,13 @@ def test_separator_is_not_mentioned_where_only_one_action_fits():
     assert "||" not in Protocol(max_actions=1).first_user(Walk(), "s")
 
 
+def test_free_text_in_several_actions_is_told_of_the_separator():
+    env = Walk()
+    env.instruction, env.symbols, env.actions = "", {}, None
+    assert Protocol().first_user(env, "s").startswith('You can make up to 10 actions, separated by " || ".\n\nTurn 1:')
+    assert Protocol(max_actions_per_turn=1).first_user(env, "s").startswith("Turn 1:")
+
+
 def test_next_user_shows_reward_then_the_next_turn():
     protocol = Protocol(think=False)
     assert protocol.next_user(2, "s", 7, -0.1 - 0.2) == (

@@ -196,7 +196,7 @@ def entropy_explosion(trace: Trace) -> Evidence | None:
 
 
 GRAD_HIGH = 10.0  # FrozenLake-GRPO and Bandit-PPO reach 4 to 5 times their start and go on learning
-GRAD_FLOOR = 1.0  # verl's default grad_clip: a norm below it is not even clipped
+GRAD_FLOOR = 1.0  # verl's default optim.clip_grad: a norm below it is not even clipped
 
 
 def gradient_spike(trace: Trace) -> Evidence | None:
@@ -357,7 +357,7 @@ CAUSES = (
         "gradient_spike",
         ("actor/grad_norm",),
         gradient_spike,
-        "Go back to the last good checkpoint; lower the learning rate and actor_rollout_ref.actor.grad_clip; "
+        "Go back to the last good checkpoint; lower the learning rate and actor_rollout_ref.actor.optim.clip_grad; "
         "filter groups without spread (ragen.filter).",
     ),
 )

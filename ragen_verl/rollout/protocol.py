@@ -118,13 +118,19 @@ class Protocol:
             head.append("Symbols: " + ", ".join(f"{symbol} {meaning}" for symbol, meaning in env.symbols.items()) + ".")
         if env.actions:
             head.append(f"Actions: {', '.join(env.actions)}. {self._how_many(self.budget(env))}")
+        elif self._several(self.budget(env)):
+            head.append(self._how_many(self.budget(env)))
         return "\n".join(line for line in head if line)
 
     def _how_many(self, budget: int) -> str:
         text = f"You can make up to {_count(budget)}"
-        if self.max_actions_per_turn > 1 and self.action_sep and budget > 1:
+        if self._several(budget):
             text += f', separated by " {self.action_sep} "'
         return text + "."
+
+    def _several(self, budget: int) -> bool:
+        """Whether one answer can hold several actions."""
+        return bool(self.max_actions_per_turn > 1 and self.action_sep and budget > 1)
 
     def turn(self, number: int, state: str, actions_left: int) -> str:
         """The block that shows turn `number` (from 1): state, actions left, answer format."""

@@ -151,7 +151,7 @@ def _nearest_prefix(id: str) -> str | None:
 
 def _remote(id: str) -> bool:
     """Whether an id is the address of a server, or several."""
-    return isinstance(id, str) and "://" in id
+    return isinstance(id, str) and "://" in id and not _adapted(id)
 
 
 def adapters() -> list[str]:

@@ -1,0 +1,152 @@
+"""TextArena's single-player games: "textarena:Wordle-v0"."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ragen_verl.env.adapters.foreign import MOST_ACTIONS, ForeignEnv, cut, nearest, need, reject
+from ragen_verl.env.adapters.randomness import GlobalRandomness
+from ragen_verl.env.core import Step
+from ragen_verl.errors import BadEnvKwargs
+
+_VARIANTS = ("-raw", "-train")
+_DEFAULT_ACTIONS = 50
+_MOST_CHARACTERS = 10_000
+_ERRORS_ALLOWED = 10**9
+
+
+class TextArenaEnv(ForeignEnv):
+    """## Description
+
+    A single-player game of TextArena (MIT licence), an extra. Games that ask a language model of their own
+    (TwentyQuestions) need its key; games with words of NLTK (Wordle, Hangman, WordLadder, WordSearch) download NLTK's
+    data when they are used for the first time.
+
+    ## Action Space
+
+    Free text as the game asks for it, usually in square brackets. A text without any bracket is put in brackets. What
+    is longer than 10,000 characters is cut.
+
+    ## Observation Space
+
+    Text: what the game says since the last action, the board included. Its rules are the instruction.
+
+    ## Starting State
+
+    `reset(seed=seed)` of the game. It draws from Python's global generator: each game has a stream of its own
+    (`randomness.GlobalRandomness`), seeded by the group's seed for the reset and by (seed, member) afterwards.
+
+    ## Rewards
+
+    0 until the end, then the game's: 1 for a win, for many games the share that was solved otherwise.
+
+    ## Episode End
+
+    The game's. An invalid move never ends it: it earns 0, counts as no turn, and the observation says why. Solved: a
+    reward of 1 or more. A text that makes the game raise cuts the episode off.
+
+    ## Arguments
+
+    - `success_return=1.0`: the reward from which an episode counts as solved.
+    - `max_actions=None`: the budget; default: the game's limit of turns, at most 200, or 50 without one.
+    - everything else is handed to `textarena.make`.
+
+    ## Version History
+
+    - v0: first version.
+    """
+
+    def __init__(
+        self, name: str, *, success_return: float | None = 1.0, max_actions: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(f"textarena:{name}", max_actions, success_return)
+        package = need("textarena", "textarena", "textarena")
+        known = package.envs.registration.ENV_REGISTRY
+        bare = name
+        for variant in _VARIANTS:
+            bare = bare.removesuffix(variant)
+        if bare not in known:
+            raise nearest(name, [one for one in known if not one.endswith(_VARIANTS)], "TextArena")
+        self.randomness = GlobalRandomness()
+        self.game = self._build(package, f"{bare}-raw", kwargs)
+        self._board = ""
+        self._budget_given = max_actions is not None
+        if max_actions is None:
+            self.max_actions = self._budget(getattr(self.game, "max_turns", None))
+
+    def _build(self, package: Any, id: str, kwargs: dict[str, Any]) -> Any:
+        try:
+            with self.randomness():
+                game = package.make(id, **kwargs)
+        except TypeError as error:
+            raise BadEnvKwargs(f"{self.name} does not take these arguments: {error}.") from error
+        except LookupError as error:
+            raise reject(
+                "textarena",
+                f"{self.name} needs data of NLTK that could not be downloaded: run python -m nltk.downloader words "
+                "averaged_perceptron_tagger_eng where there is a network, or set NLTK_DATA.",
+            ) from error
+        except Exception as error:
+            sentence = " ".join(str(error).split())[:300]
+            raise reject("textarena", f"{self.name} cannot be built ({type(error).__name__}: {sentence}).") from error
+        # Only a reset would show the kind of game, and some take minutes for one.
+        if "SinglePlayerState" not in inspect.getsource(inspect.getmodule(type(game))):
+            raise reject("textarena", f"{self.name} is a game for several players: choose one for a single player.")
+        return game
+
+    @staticmethod
+    def _budget(turns: Any) -> int:
+        return min(turns, MOST_ACTIONS) if isinstance(turns, int) and turns > 0 else _DEFAULT_ACTIONS
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start the game with the group's seed, then hand over the member's luck."""
+        self.start(seed, options)
+        self.randomness.seed(self.seed)
+        with self.randomness():
+            self.game.reset(num_players=1, seed=self.seed)
+        self.randomness.seed(self.dynamics)
+        state = self.game.state
+        state.error_allowance = _ERRORS_ALLOWED
+        if not self._budget_given:
+            self.max_actions = self._budget(state.max_turns)
+        _, messages = self.game.get_observation()
+        self._board = ""
+        prompts = [text for _, text, kind in messages if kind.name == "PROMPT"]
+        self.instruction = cut("\n".join(prompts).strip())
+        return self.begin(self._said(messages) or "The game begins.")
+
+    def step(self, action: str) -> Step:
+        """Hand a text to the game."""
+        if self.ended() or not isinstance(action, str):
+            return self.idle(valid=isinstance(action, str))
+        text = action[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
+        if "[" not in text:
+            text = f"[{text.strip()}]"
+        state = self.game.state
+        errors = state.error_count
+        try:
+            with self.randomness():
+                done, _ = self.game.step(text)
+                _, messages = self.game.get_observation()
+        except Exception:
+            return self.broken()
+        valid = done or state.error_count <= errors
+        reward = (state.rewards or {}).get(0) if done else 0.0
+        said = self._said(messages)
+        if done:
+            said = "\n".join(filter(None, [said, str(state.game_info[0].get("reason") or "")]))
+        return self.after(said or self.render(), reward, terminated=done, truncated=False, valid=valid, effective=True)
+
+    def _said(self, messages: list[Any]) -> str:
+        """Return the messages of the game itself, without its prompt and without what the player wrote.
+
+        The last board is shown again where the game shows none, as after an invalid move.
+        """
+        own = [text.strip() for _, text, kind in messages if kind.name not in ("PROMPT", "PLAYER_ACTION")]
+        boards = [text.strip() for _, text, kind in messages if kind.name == "GAME_BOARD"]
+        if boards:
+            self._board = boards[-1]
+        elif self._board:
+            own.append(self._board)
+        return cut("\n".join(own))

@@ -124,7 +124,7 @@ class Household(FreeTextEnv):
     def step(self, action: str) -> Step:
         """Do one command; what is not possible now leaves everything as it is."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
-        command = None if self._solved else self.house.commands().get(_canonical(action))
+        command = None if self._solved else self.house.commands().get(canonical(action))
         if command is None:
             return self._result(0.0, valid=False, effective=False)
         effective = self.house.do(*command)
@@ -215,7 +215,7 @@ def check_tasks(name: str, tasks: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(tasks)
 
 
-def _canonical(action: Any) -> str:
+def canonical(action: Any) -> str:
     """Return a command as it is listed: lower case, single blanks, "put .. in/on .." as "move .. to ..".
 
     Anything that is no text or longer than any command becomes "".

@@ -68,7 +68,8 @@ def test_env_list_shows_every_id_and_survives_a_broken_package(monkeypatch):
     assert "Up | Down | Left | Right" in result.output
 
 
-@pytest.mark.parametrize("id", registry.ids())
+# ALFWorld and TextWorld need packages and games of their own: tests/test_env_alfworld.py
+@pytest.mark.parametrize("id", [id for id in registry.ids() if id not in ("ALFWorld-v0", "TextWorld-v0")])
 def test_env_show_draws_the_state_that_the_seed_gives(id):
     result = run("env", "show", id, "--seed", "7")
     assert result.exit_code == 0, result.output

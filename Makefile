@@ -6,6 +6,9 @@ ARGS ?=
 VENV ?= .venv
 BIN := $(VENV)/bin
 
+# A file is one process's, so that the trainings, which want the machine to themselves, follow each other.
+PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 # Stamps carry the hash of what was installed: a changed lock installs again, an unchanged one costs nothing, and an
 # interrupted install leaves no stamp, so that it is taken up again.
 hash = $(shell cat $(1) | sha256sum | cut -c1-12)
@@ -21,7 +24,7 @@ train: $(PROJECT) ## install, then train RECIPE (default nano/frozen_lake)
 install: $(PROJECT) ## only install the CPU stack and the project into .venv
 
 test: lint ## what .ci/run calls: checks, then every test that is not slow
-	@$(BIN)/python -m pytest tests -m "not slow"
+	@$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL)
 
 test-slow: $(DEV) $(PROJECT) ## the tests that take minutes each
 	@$(BIN)/python -m pytest tests -m slow

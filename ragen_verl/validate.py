@@ -1,23 +1,15 @@
 """Everything that can be known to be wrong before Ray starts: the recipe against itself, verl and the machine.
 
 `check(config)` is called by `ragen-verl` and, through the Hydra callback `RecipeCheck` that recipes/ragen.yaml switches
-on, by verl's own main. Each refusal is one sentence that says what to change. verl's dataclasses are strict about
-unknown keys in some blocks and silent in others (`data`, `trainer`, `algorithm`); here a key that neither verl nor this
-package knows is refused wherever it stands.
+on, by verl's own main. Each refusal is one sentence that says what to change.
 """
 
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.singleton import Singleton
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -27,11 +19,9 @@ from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolv
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
 from ragen_verl.losses import check_losses
+from ragen_verl.recipe_keys import check_keys
 
 REFUSED = 2  # exit code of a refused recipe
-
-# keys of this package inside verl's blocks, and blocks that belong to others
-OWN_KEYS = {"ragen", "hydra", "data.ragen"}
 
 # what only this plugin's trainer, dataset and episode can do: key -> value
 PLUGIN_KEYS = {
@@ -129,78 +119,6 @@ def check(config: DictConfig) -> RagenConfig:
     except OmegaConfBaseException as error:
         raise RecipeError(unresolved(error)) from error
     return ragen
-
-
-# -- keys -------------------------------------------------------------------------------------------------------------
-
-
-def check_keys(config: DictConfig) -> None:
-    """Refuse keys that neither verl's defaults, nor the dataclass of their block, nor this package has.
-
-    Raises:
-        RecipeError: naming the first unknown key and the nearest known one.
-    """
-    _compare_keys(_plain(config), _verl_defaults(str(config.get("model_engine", "dp"))), "")
-
-
-def _plain(config: DictConfig) -> dict:
-    return OmegaConf.to_container(config, resolve=False)
-
-
-@cache
-def _verl_defaults(model_engine: str) -> dict:
-    """verl's own composed defaults for a model engine, whatever Hydra application is running."""
-    state = Singleton.get_state()
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_module("verl.trainer.config", version_base=None):
-            return _plain(compose("ppo_trainer", overrides=[f"model_engine={model_engine}"]))
-    finally:
-        Singleton.set_state(state)
-
-
-def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
-    known = set(defaults) | (_dataclass_keys(defaults["_target_"]) if "_target_" in defaults else set())
-    for key, value in mine.items():
-        where = f"{path}.{key}" if path else str(key)
-        if where in OWN_KEYS:
-            continue
-        if key not in known:
-            block = f"the block {path}" if path else "the recipe"
-            raise RecipeError(f"{where} is not a key that verl or ragen_verl knows in {block}: {nearest(key, known)}")
-        theirs = defaults.get(key)
-        _compare_kinds(where, value, theirs)
-        # an empty block in verl's defaults takes any keys: engine arguments, model overrides, sampler arguments
-        if isinstance(value, dict) and isinstance(theirs, dict) and theirs and not _free(where):
-            _compare_keys(value, theirs, where)
-
-
-def _compare_kinds(path: str, mine: Any, theirs: Any) -> None:
-    """Refuse text where verl's default is a number, and anything but a switch where it is one; null is verl's to judge.
-
-    verl's YAML mixes whole and other numbers (`top_p: 1`), so numbers are one kind.
-    """
-    if mine is None or (isinstance(mine, str) and "${" in mine):
-        return
-    if isinstance(theirs, bool):
-        if not isinstance(mine, bool):
-            raise RecipeError(f"{path} is {mine!r} but has to be true or false.")
-    elif isinstance(theirs, int | float) and (isinstance(mine, bool) or not isinstance(mine, int | float)):
-        raise RecipeError(f"{path} is {mine!r} but has to be a number, like verl's default {theirs}.")
-
-
-def _free(path: str) -> bool:
-    """Whether a block is handed on as it is to something with arguments of its own."""
-    return path in ("ray_kwargs.ray_init", "ray_kwargs.ray_init.runtime_env") or path.endswith(
-        ("override_transformer_config", "override_config", "engine_kwargs", "fused_kernel_options")
-    )
-
-
-@cache
-def _dataclass_keys(target: str) -> frozenset[str]:
-    """Field names of the dataclass that verl builds from a block: keys its YAML need not mention."""
-    module, _, name = target.rpartition(".")
-    return frozenset(one.name for one in fields(getattr(import_module(module), name)))
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------

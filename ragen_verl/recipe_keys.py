@@ -1,0 +1,91 @@
+"""A recipe's keys against verl's own defaults: a key that neither verl nor this package knows is refused.
+
+verl's dataclasses are strict about unknown keys in some blocks and silent in others (`data`, `trainer`, `algorithm`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.singleton import Singleton
+from omegaconf import DictConfig, OmegaConf
+
+from ragen_verl.config import nearest
+from ragen_verl.errors import RecipeError
+
+# keys of this package inside verl's blocks, and blocks that belong to others
+OWN_KEYS = {"ragen", "hydra", "data.ragen"}
+
+
+def check_keys(config: DictConfig) -> None:
+    """Refuse keys that neither verl's defaults, nor the dataclass of their block, nor this package has.
+
+    Raises:
+        RecipeError: naming the first unknown key and the nearest known one.
+    """
+    _compare_keys(_plain(config), _verl_defaults(str(config.get("model_engine", "dp"))), "")
+
+
+def _plain(config: DictConfig) -> dict:
+    return OmegaConf.to_container(config, resolve=False)
+
+
+@cache
+def _verl_defaults(model_engine: str) -> dict:
+    """verl's own composed defaults for a model engine, whatever Hydra application is running."""
+    state = Singleton.get_state()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            return _plain(compose("ppo_trainer", overrides=[f"model_engine={model_engine}"]))
+    finally:
+        Singleton.set_state(state)
+
+
+def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
+    known = set(defaults) | (_dataclass_keys(defaults["_target_"]) if "_target_" in defaults else set())
+    for key, value in mine.items():
+        where = f"{path}.{key}" if path else str(key)
+        if where in OWN_KEYS:
+            continue
+        if key not in known:
+            block = f"the block {path}" if path else "the recipe"
+            raise RecipeError(f"{where} is not a key that verl or ragen_verl knows in {block}: {nearest(key, known)}")
+        theirs = defaults.get(key)
+        _compare_kinds(where, value, theirs)
+        # an empty block in verl's defaults takes any keys: engine arguments, model overrides, sampler arguments
+        if isinstance(value, dict) and isinstance(theirs, dict) and theirs and not _free(where):
+            _compare_keys(value, theirs, where)
+
+
+def _compare_kinds(path: str, mine: Any, theirs: Any) -> None:
+    """Refuse text where verl's default is a number, and anything but a switch where it is one; null is verl's to judge.
+
+    verl's YAML mixes whole and other numbers (`top_p: 1`), so numbers are one kind.
+    """
+    if mine is None or (isinstance(mine, str) and "${" in mine):
+        return
+    if isinstance(theirs, bool):
+        if not isinstance(mine, bool):
+            raise RecipeError(f"{path} is {mine!r} but has to be true or false.")
+    elif isinstance(theirs, int | float) and (isinstance(mine, bool) or not isinstance(mine, int | float)):
+        raise RecipeError(f"{path} is {mine!r} but has to be a number, like verl's default {theirs}.")
+
+
+def _free(path: str) -> bool:
+    """Whether a block is handed on as it is to something with arguments of its own."""
+    return path in ("ray_kwargs.ray_init", "ray_kwargs.ray_init.runtime_env") or path.endswith(
+        ("override_transformer_config", "override_config", "engine_kwargs", "fused_kernel_options")
+    )
+
+
+@cache
+def _dataclass_keys(target: str) -> frozenset[str]:
+    """Field names of the dataclass that verl builds from a block: keys its YAML need not mention."""
+    module, _, name = target.rpartition(".")
+    return frozenset(one.name for one in fields(getattr(import_module(module), name)))

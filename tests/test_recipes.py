@@ -9,11 +9,13 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import ragen_verl.recipes
 import yaml
+from env_servers import serving
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -118,9 +120,12 @@ def test_paper_recipe_passes_our_checks_and_verls(recipe: str, hardware: str, ti
 
 
 @pytest.mark.parametrize("recipe", NANO)
-def test_nano_recipe_passes_our_checks_and_verls(recipe: str, tiny_model: str) -> None:
-    config = paper(tiny_model, recipe=recipe)
-    check(config)
+def test_nano_recipe_passes_our_checks_and_verls(recipe: str, tiny_model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() if recipe == "nano/mixture" else nullcontext() as server:
+        if server:
+            monkeypatch.setenv("RAGEN_VERL_ENV_URL", server.url)
+        config = paper(tiny_model, recipe=recipe)
+        check(config)
     verl_accepts(config)
 
 

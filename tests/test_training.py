@@ -30,6 +30,8 @@ SMALL = [
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
     "ragen.filter.strategy=top_k",
     "ragen.filter.value=0.5",
+    "ragen.diagnostics.mutual_information.enabled=true",
+    "ragen.diagnostics.mutual_information.share=0.2",  # of eight short rows two by two is more than 2 %
 ]
 
 
@@ -79,7 +81,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory, straight: RunFolder) -
 
 
 def test_run_folder_has_every_file(straight: RunFolder) -> None:
-    for name in ("config.yaml", "versions.json", "metrics.jsonl", "summary.json", "log.txt"):
+    for name in ("config.yaml", "versions.json", "metrics.jsonl", "summary.json", "verdict.json", "log.txt"):
         assert (straight.path / name).stat().st_size > 0, name
     assert (straight.path / "checkpoints" / "global_step_4" / "actor").is_dir()
     assert not straight.error.exists()
@@ -106,6 +108,15 @@ def test_every_step_is_logged_with_ragens_names(straight: RunFolder) -> None:
             assert name in row, name
         assert row["rollout/filter_kept_ratio"] == 0.5
         assert row["rollout/chosen_in_group_std"] >= row["rollout/in_group_std"]
+
+
+def test_diagnostics_run_along(straight: RunFolder) -> None:
+    rows = straight.rows()
+    assert rows[1]["drift/mean"] < 1e-4  # float32 on both sides
+    assert rows[1]["mi/retrieval_chance"] > 0
+    assert all(row["verdict/warnings"] == 0 and row["echo/format_valid"] > 0.5 for row in rows[1:])
+    assert json.loads(straight.verdict.read_text())["step"] == STEPS
+    assert (straight.kept / "best" / "step.txt").read_text() == str(STEPS)  # the one step with both
 
 
 def test_trajectories_are_structured_and_start_from_the_recipes_seeds(straight: RunFolder) -> None:

@@ -96,7 +96,7 @@ def _convert(hint: Any, value: Any, path: str, accepts: Accepts | None) -> Any:
     elif typing.get_origin(hint) is dict:
         if not isinstance(value, Mapping):
             raise RecipeError(f"{path} is {value!r} but has to be a block of keys.")
-        return dict(value)
+        value = dict(value)
     else:
         value = _scalar(hint, value, path, accepts, or_null)
     if accepts and not accepts.test(value):

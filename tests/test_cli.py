@@ -17,7 +17,19 @@ from ragen_verl.cli.recipes import PARTS, find, summary
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
 
-COMMANDS = ["train", "sweep", "verdict", "doctor", "nano-model", "env", "env list", "env show", "env play", "env check", "recipes"]
+COMMANDS = [
+    "train",
+    "sweep",
+    "verdict",
+    "doctor",
+    "nano-model",
+    "env",
+    "env list",
+    "env show",
+    "env play",
+    "env check",
+    "recipes",
+]
 
 
 def run(*args: str, **env: str):

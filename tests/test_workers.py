@@ -7,6 +7,8 @@ import time
 import pytest
 from toy_chat import Engine, Walk, say, tokenizer, wait_for
 
+from ragen_verl.env.remote import ServerUnreachable
+from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.protocol import Protocol
@@ -96,3 +98,77 @@ async def test_a_cancelled_call_that_waits_never_runs():
         await first
         await pool.call(max, 1, 2, timeout=1)
     assert second.cancelled() and not ran
+
+
+async def test_the_start_of_512_episodes_leaves_the_loop_free():
+    """Environments are built and reset in threads: they wait for the loop to turn, which it could not do otherwise."""
+    turned = threading.Event()
+
+    class Waits(Walk):
+        def __init__(self):
+            assert turned.wait(60)
+            super().__init__(goal=1)
+
+        def reset(self, **arguments):
+            assert turned.wait(60)
+            return super().reset(**arguments)
+
+    words, limits, rules = tokenizer("qwen"), Limits(200, 5000, step_timeout=120), Protocol()
+    chat, right = ChatTokens(words, rules), say(words, " go </think> <answer> Right </answer>")
+
+    async def turn():
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        turned.set()
+
+    with EnvWorkers(4) as pool:
+        episodes = [
+            play(
+                Waits,
+                seed=3,
+                member=member,
+                protocol=rules,
+                chat=chat,
+                generate=Engine([right]),
+                limits=limits,
+                workers=pool,
+            )
+            for member in range(512)
+        ]
+        played, _ = await asyncio.gather(asyncio.gather(*episodes), turn())
+    assert all(trajectory.success for trajectory in played)
+
+
+async def test_what_builds_an_environment_may_fail():
+    def play_built(build, pool):
+        words, rules = tokenizer("qwen"), Protocol()
+        return play(
+            build,
+            seed=3,
+            member=1,
+            protocol=rules,
+            chat=ChatTokens(words, rules),
+            generate=Engine([say(words, " go </think> <answer> Right </answer>")]),
+            limits=Limits(200, 5000, step_timeout=0.5),
+            workers=pool,
+            env_id="Walk",
+        )
+
+    def fails(error):
+        def build():
+            raise error
+
+        return build
+
+    release = threading.Event()
+    with EnvWorkers(1) as pool:
+        for build, says in (
+            (fails(OSError("no disk")), "make: OSError: no disk"),
+            (fails(ServerUnreachable("no server")), "make: ServerUnreachable: no server"),
+            (release.wait, "make: EnvTimeout"),
+        ):
+            played = await play_built(build, pool)
+            assert played.stop_reason is StopReason.ENV_ERROR and says in played.error and not played.turns
+        with pytest.raises(RecipeError, match="never"):
+            await play_built(fails(RecipeError("never")), pool)
+        release.set()

@@ -29,6 +29,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.workers import EnvTimeout, EnvWorkers
 
 _START_SECONDS = 60.0
+_FOREVER = 1e6
 
 
 class ProcessDied(RuntimeError):
@@ -67,17 +68,25 @@ class EnvProcesses:
         self.close()
 
 
+class _Untimed(EnvWorkers):
+    """Threads whose calls are bounded by what they call."""
+
+    async def call(self, function: Callable[..., Any], *args: Any, timeout: float, **kwargs: Any) -> Any:
+        return await super().call(function, *args, timeout=_FOREVER, **kwargs)
+
+
 class EnvProcess:
     """One worker process and the thread that talks to it; the process is replaced when it hangs or dies.
 
     Attributes:
-        threads: where the rollout makes its calls, so that waiting for this process counts for no call's time.
+        threads: where the rollout makes its calls, one after the other. Each call's time is kept here, so that waiting
+            for the process, starting it and playing an episode again in a new one count for no call.
         replaced: processes killed or found dead so far.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self.threads = EnvWorkers(1)
+        self.threads = _Untimed(1)
         self.replaced = 0
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None

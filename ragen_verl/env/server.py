@@ -172,9 +172,7 @@ class Sessions:
                     session.env.close()
 
         try:
-            # a call in a process ends there first, with that process
-            grace = 0.0 if session.workers is self.threads else 1.0
-            return 200, await session.workers.call(run, timeout=self.settings.step_seconds + grace)
+            return 200, await session.workers.call(run, timeout=self.settings.step_seconds)
         except Exception as error:
             if isinstance(error, EnvTimeout) or call == "make":
                 session.closed = True

@@ -87,7 +87,6 @@ class MiniGridEnv(GymnasiumEnv):
         self.symbols = dict(_SYMBOLS)
         super().__init__(
             id,
-            action_names=list(_ACTIONS),
             instruction=instruction,
             success_return=success_return,
             max_actions=max_actions,
@@ -96,6 +95,9 @@ class MiniGridEnv(GymnasiumEnv):
 
     def _in_words(self, ansi: bool) -> bool:
         return True
+
+    def _action_names(self, given: list[str] | None) -> tuple[str, ...]:
+        return _ACTIONS[: int(self.env.action_space.n)]  # some tasks take the first three alone
 
     def _task(self) -> str:
         return (

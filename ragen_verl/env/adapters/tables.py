@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 
@@ -73,11 +74,8 @@ def _blackjack(env: Any, state: Any) -> str:
     )
 
 
-def _named(*names: str) -> Callable[[Any, Any], str]:
-    def describe(env: Any, values: Any) -> str:
-        return ", ".join(f"{name} {float(value) + 0.0:.3f}" for name, value in zip(names, values, strict=True)) + "."
-
-    return describe
+def _named(names: tuple[str, ...], env: Any, values: Any) -> str:
+    return ", ".join(f"{name} {float(value) + 0.0:.3f}" for name, value in zip(names, values, strict=True)) + "."
 
 
 TABLES = {
@@ -111,21 +109,21 @@ TABLES = {
         ("left", "right"),
         "Keep the pole on the cart upright by pushing the cart left or right. Every step earns 1. The game ends when "
         "the pole leans more than 12 degrees (0.209 rad) or the cart leaves -2.4 to 2.4.",
-        _named("cart position", "cart velocity", "pole angle (rad)", "pole angular velocity"),
+        partial(_named, ("cart position", "cart velocity", "pole angle (rad)", "pole angular velocity")),
         success_return=475.0,
     ),
     "MountainCarEnv": Table(
         ("left", "coast", "right"),
         "Bring the car in the valley to position 0.5 on the right hill. Its engine is too weak to drive straight up: "
         "swing back and forth. Every step costs 1.",
-        _named("position", "velocity"),
+        partial(_named, ("position", "velocity")),
         solved_by_ending=True,
     ),
     "AcrobotEnv": Table(
         ("torque -1", "torque 0", "torque +1"),
         "Swing the lower end of a hanging double pendulum above the line one link over the fixed joint, by torque on "
         "the joint between the links. Every step costs 1.",
-        _named("cos angle 1", "sin angle 1", "cos angle 2", "sin angle 2", "velocity 1", "velocity 2"),
+        partial(_named, ("cos angle 1", "sin angle 1", "cos angle 2", "sin angle 2", "velocity 1", "velocity 2")),
         solved_by_ending=True,
     ),
 }

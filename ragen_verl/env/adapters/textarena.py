@@ -49,7 +49,7 @@ class TextArenaEnv(ForeignEnv):
     ## Arguments
 
     - `success_return=1.0`: the reward from which an episode counts as solved.
-    - `max_actions=None`: the budget; default: the game's limit of turns, at most 200, or 50 without one.
+    - `max_actions=None`: the budget; default: the game's limit of turns and one, at most 200, or 50 without one.
     - everything else is handed to `textarena.make`.
 
     ## Version History
@@ -97,7 +97,8 @@ class TextArenaEnv(ForeignEnv):
 
     @staticmethod
     def _budget(turns: Any) -> int:
-        return min(turns, MOST_ACTIONS) if isinstance(turns, int) and turns > 0 else _DEFAULT_ACTIONS
+        # Games look at their limit before they count a turn: the one after the last ends them.
+        return min(turns + 1, MOST_ACTIONS) if isinstance(turns, int) and turns > 0 else _DEFAULT_ACTIONS
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start the game with the group's seed, then hand over the member's luck."""

@@ -261,7 +261,7 @@ RULES = Protocol(max_turns=TURNS, max_actions_per_turn=1)
 
 
 class RandomPolicy:
-    """Random moves that depend on the episode's seed; `barrier` is awaited before the first, `after` called after it."""
+    """Random moves by the episode's seed; `barrier` is awaited before the first, `after` called after it."""
 
     def __init__(self, seed, words, barrier=None, after=None):
         rng = random.Random(seed)

@@ -76,7 +76,7 @@ def test_text_and_actions_of_several_fields():
 
 
 def test_no_server_is_said_at_once():
-    with pytest.raises(RecipeError, match="no OpenEnv server answers at http://127.0.0.1:1 "):
+    with pytest.raises(RecipeError, match="no OpenEnv server answers at"):
         make("openenv:http://127.0.0.1:1")
     with pytest.raises(RecipeError, match="write openenv:http://host:port"):
         make("openenv:localhost")

@@ -405,17 +405,8 @@ ATTACKS = [
 
 @pytest.mark.parametrize(
     "task",
-    [
-        "string_insertion",
-        "spiral_matrix",
-        "binary_matrix",
-        "n_queens",
-        "countdown",
-        "puzzle24",
-        "simple_integration",
-        "intermediate_integration",
-        "polynomial_multiplication",
-    ],
+    "string_insertion spiral_matrix binary_matrix n_queens countdown puzzle24 simple_integration "
+    "intermediate_integration polynomial_multiplication".split(),
 )
 def test_no_answer_is_run_as_a_program(task, tmp_path):
     env = make(f"reasoning-gym:{task}")

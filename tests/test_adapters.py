@@ -405,8 +405,17 @@ ATTACKS = [
 
 @pytest.mark.parametrize(
     "task",
-    "string_insertion spiral_matrix binary_matrix n_queens countdown puzzle24 simple_integration "
-    "intermediate_integration polynomial_multiplication".split(),
+    [
+        "string_insertion",
+        "spiral_matrix",
+        "binary_matrix",
+        "n_queens",
+        "countdown",
+        "puzzle24",
+        "simple_integration",
+        "intermediate_integration",
+        "polynomial_multiplication",
+    ],
 )
 def test_no_answer_is_run_as_a_program(task, tmp_path):
     env = make(f"reasoning-gym:{task}")

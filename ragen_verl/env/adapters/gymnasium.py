@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium import spaces
 
 from ragen_verl.env.adapters import describe, tables
@@ -180,7 +181,7 @@ class GymnasiumEnv(ForeignEnv):
             name = self.name_of(action)
             if self.ended() or name is None:
                 return self.idle(valid=name is not None)
-            return self._play(self.env.action_space.start + self.actions.index(name))
+            return self._play(int(self.env.action_space.start) + self.actions.index(name))
         valid = isinstance(action, str)
         if self.ended() or not valid:
             return self.idle(valid=valid)
@@ -223,7 +224,7 @@ def _render_modes(spec: Any) -> list[str]:
 
 def _success(info: dict[str, Any], table: tables.Table, terminated: bool) -> bool | None:
     for key in ("is_success", "success"):
-        if isinstance(info.get(key), (bool, int)):
+        if isinstance(info.get(key), (bool, int, np.bool_, np.integer)):
             return bool(info[key])
     return bool(terminated) if table.solved_by_ending else None
 

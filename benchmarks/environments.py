@@ -37,7 +37,7 @@ from ragen_verl.errors import RecipeError
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "benchmarks" / "results" / "environments.json"
 PAGE = ROOT / "docs" / "environments.md"
-EPISODES, LONG_EPISODES, LONG = 100, 5, 100  # episodes; fewer where the budget of actions is larger than LONG
+EPISODES, LONG_EPISODES, LONG = 30, 3, 100  # episodes; fewer where the budget of actions is larger than LONG
 COLUMNS = (
     *("id", "actions", "budget", "random: success", "return", "oracle: success", "return"),
     *("steps/s", "reset p50", "reset p99", "tokens mean", "max"),
@@ -55,7 +55,7 @@ NOTES = """
   name, or what `random_action` says for free text. The oracle plans anew before every action with what the environment
   knows; where luck decides (Bandit, FrozenLake, 2048), or where the budget is too small for some levels, it does not
   always succeed. In Bandit a success is the choice of the better arm, whatever it pays.
-- steps/s: `step` alone, random actions, one thread. Reset in milliseconds: median and 99th percentile.
+- steps/s: from the median time of `step`, random actions, one thread. Reset in milliseconds: median and 99th percentile.
 - A row of dashes: the environment needs data that were not there; `ragen-verl env show ID` says which.
 - tokens of an observation with the nano model's tokenizer, which has a token for each cell of a grid and spells rare
   words by letters; `ragen-verl env check ID --tokenizer FOLDER` counts with yours.
@@ -222,7 +222,7 @@ def page(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=EPISODES)
-    parser.add_argument("--seconds", type=float, default=10.0, help="CPU time of each comparison")
+    parser.add_argument("--seconds", type=float, default=4.0, help="CPU time of each comparison")
     arguments = parser.parse_args()
     console = Console(highlight=False, width=160)
     found: dict[str, Any] = {}

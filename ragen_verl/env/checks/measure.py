@@ -26,7 +26,7 @@ def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = N
 
     Returns:
         `milliseconds`: of `build`, and of `reset` and `step` the percentiles 50, 90, 99 and the longest;
-        `steps_per_second`: of `step` alone; `tokens`: of observations (mean, max) and of the first prompt (max).
+        `steps_per_second`: from the median of `step`; `tokens`: of observations (mean, max) and of the first prompt (max).
     """
     encode = load_tokenizer(tokenizer)
     started = time.perf_counter()
@@ -45,7 +45,7 @@ def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = N
     lengths, heads = encode(observations), encode(prompts)
     return {
         "milliseconds": {"build": 1e3 * build, **{name: _percentiles(found) for name, found in times.items()}},
-        "steps_per_second": len(times["step"]) / sum(times["step"]),
+        "steps_per_second": 1 / float(np.median(times["step"])),
         "tokens": {
             "tokenizer": tokenizer,
             "mean": float(np.mean(lengths)),

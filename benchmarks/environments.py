@@ -55,7 +55,8 @@ NOTES = """
   name, or what `random_action` says for free text. The oracle plans anew before every action with what the environment
   knows; where luck decides (Bandit, FrozenLake, 2048), or where the budget is too small for some levels, it does not
   always succeed. In Bandit a success is the choice of the better arm, whatever it pays.
-- steps/s: from the median time of `step`, random actions, one thread. Reset in milliseconds: median and 99th percentile.
+- steps/s: from the median time of `step`, random actions, one thread. Reset in milliseconds: median and 99th
+  percentile.
 - A row of dashes: the environment needs data that were not there; `ragen-verl env show ID` says which.
 - tokens of an observation with the nano model's tokenizer, which has a token for each cell of a grid and spells rare
   words by letters; `ragen-verl env check ID --tokenizer FOLDER` counts with yours.

@@ -90,14 +90,14 @@ class Calls:
         now = time.monotonic()
         return next((where for since, where in list(self._running.values()) if now - since > self.limit), None)
 
-    def call(self, where: str, function: Callable[[], T]) -> T:
-        """Run `function`, known as `where` in the report.
+    def call(self, where: str, function: Callable[[], T], times: int = 1) -> T:
+        """Run `function`, known as `where` in the report; it may take `times` the limit of a single call.
 
         Raises:
             Broken: `exceptions`, if it raised anything.
         """
         key = threading.get_ident()
-        self._running[key] = time.monotonic(), where
+        self._running[key] = time.monotonic() + (times - 1) * self.limit, where
         try:
             return function()
         except Broken:

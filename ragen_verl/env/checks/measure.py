@@ -26,7 +26,8 @@ def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = N
 
     Returns:
         `milliseconds`: of `build`, and of `reset` and `step` the percentiles 50, 90, 99 and the longest;
-        `steps_per_second`: from the median of `step`; `tokens`: of observations (mean, max) and of the first prompt (max).
+        `steps_per_second`: from the median of `step`; `tokens`: of observations (mean, max) and of the first prompt
+        (max).
     """
     encode = load_tokenizer(tokenizer)
     started = time.perf_counter()

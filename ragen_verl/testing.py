@@ -1,9 +1,11 @@
-"""For the tests of your own environment:
+"""For the tests of your own environment; any test runner will do.
 
     from ragen_verl.testing import check_env
 
     def test_my_env_keeps_the_rules():
-        check_env("MyEnv-v0")  # or the class itself: check_env(MyEnv, size=5)
+        check_env("MyEnv-v0")
+
+The class itself is taken as well, and arguments: `check_env(MyEnv, size=5)`.
 """
 
 from __future__ import annotations

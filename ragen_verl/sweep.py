@@ -133,8 +133,9 @@ def table(sweep: Sweep, found: dict[str, Any]) -> Table:
         held_out = [values for values in held_out if values]
         first, best, last = ([pick(values) for values in held_out] for pick in (lambda v: v[0], max, lambda v: v[-1]))
         verdicts = [
-            ", ".join(f"{cause['cause']} ({cause['step']})" for cause in one["verdict"]["findings"]) or "healthy"
-            for one in runs
+            ", ".join(f"{cause['evidence']['level']}: {cause['cause']} at {cause['step']}" for cause in found_causes)
+            or "healthy"
+            for found_causes in (one["verdict"]["findings"] for one in runs)
         ]
         seconds = [one["step_seconds"] for one in runs]
         cells = [spread(values) for values in (first, best, last, seconds)]

@@ -10,6 +10,7 @@ recipes/hardware/cpu.yaml it is the variable `PYTHON`, and `fork_client.py` stan
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import gc
@@ -17,6 +18,7 @@ import importlib
 import json
 import os
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -66,6 +68,7 @@ def start() -> None:
     if ADDRESS in os.environ:
         return
     folder = tempfile.mkdtemp(prefix="ragen-verl-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ[ADDRESS] = f"{folder}/socket"
     os.environ[PYTHON] = f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')}"
     command = [sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS]]

@@ -116,10 +116,15 @@ class SharedScratch(Walk):
 
 
 class SaltedHash(Walk):
+    salt = 0
+
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed, options=options)
-        self.place = hash(f"start {self.seed}") % (self.length - 1)
+        self.salt = hash(f"start {self.seed}")
         return self.render(), {}
+
+    def render(self):
+        return f"{super().render()} {self.salt}"
 
 
 class HoldsALock(Walk):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from toy_chat import Engine, Walk, say, tokenizer
 
-from ragen_verl.config import register_resolvers
+from ragen_verl.config import RagenConfig, register_resolvers
 from ragen_verl.config.rollout import Rollout
 from ragen_verl.env import make
 from ragen_verl.errors import RecipeError
@@ -406,6 +406,9 @@ def test_a_held_out_trajectory_counts_once_and_with_its_whole_return(workers, tm
     last = [outputs_of(one)[-1] for one in (played, failed)]
     trainer = object.__new__(RagenTrainer)
     trainer.folder, trainer.global_steps = RunFolder(tmp_path), 5
+    envs = [{"id": "FrozenLake-v0", "groups": 2}]
+    block = {"train": {"envs": envs, "seed": 10}, "val": {"envs": envs, "seed": 3}, "run": {"dir": str(tmp_path)}}
+    trainer.ragen = RagenConfig.from_omegaconf(block)
     infos = {
         "reward": [float(row["rm_scores"].sum()) for row in last],
         RECORD: [row["extra_fields"]["reward_extra_info"][RECORD] for row in last],

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from ragen_envs.answers import LONGEST
-from ragen_envs.text import AnyText
+from ragen_envs.text import FreeTextEnv
 
-from ragen_verl.env import Env, Step
+from ragen_verl.env import Step
 from ragen_verl.errors import RecipeError
 
 
-class QuestionAnswer(Env):
+class QuestionAnswer(FreeTextEnv):
     """One question per episode and a number of attempts; a right answer at attempt k (from 0) earns 1 / 2^k.
 
     A subclass gives `draw()`, which returns (question, true answer), and `judge(answer)`, which returns True, False,
@@ -33,16 +32,6 @@ class QuestionAnswer(Env):
         self.question = self.truth = ""
         self._wrong = 0
         self._solved = False
-
-    @cached_property
-    def action_space(self) -> AnyText:  # type: ignore[override]
-        """Any text."""
-        return AnyText(LONGEST, min_length=0, charset=self.charset)
-
-    @cached_property
-    def observation_space(self) -> AnyText:  # type: ignore[override]
-        """Any text."""
-        return AnyText(10**7, min_length=0, charset=self.charset)
 
     def draw(self) -> tuple[str, str]:
         """Return a question and its true answer; randomness comes from `self.np_random` or `self.seed`."""

@@ -8,7 +8,6 @@ are one trajectory, the mask as it was sampled, the critic's values, the states 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +24,7 @@ from ragen_verl.advantages.batch import CreditBatch
 from ragen_verl.advantages.estimate import estimate
 from ragen_verl.advantages.registry import ESTIMATORS
 from ragen_verl.config.credit import Credit
+from ragen_verl.episodes import real_rows, record_of
 
 PREFIX = "ragen_"
 """Before the estimator's name in verl's registry: `gae` and `grpo` are verl's own there."""
@@ -139,7 +139,7 @@ def indices(keys: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
 
 def _states(batch: KVBatchMeta) -> list[list[str]]:
     """What the model saw before each turn, for each row; nothing for verl's padding rows, which have no turns."""
-    real = [row for row, tag in enumerate(batch.tags) if not tag.get("is_padding")]
+    real = real_rows(batch)
     keys = [batch.keys[row] for row in real]
     data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
     found = states_of(keys, list(data["extra_fields"]))
@@ -151,14 +151,12 @@ def _states(batch: KVBatchMeta) -> list[list[str]]:
 
 def states_of(keys: Sequence[str], extra_fields: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """The states of each row's turns, from the record of its trajectory and the numbers of the turns it trains on."""
-    from ragen_verl.rollout.agent_loop import RECORD  # not above: verl is only being imported when this module is
-
     records: dict[str, dict] = {}
     states = []
     for key, fields in zip(keys, extra_fields, strict=True):
         trajectory = key.rsplit("_", 1)[0]
         if trajectory not in records:
-            records[trajectory] = json.loads(fields["reward_extra_info"][RECORD])
+            records[trajectory] = record_of(fields)
         turns = records[trajectory]["turns"]
         states.append([turns[number - 1]["state"] for number in fields["turns"]])
     return states

@@ -7,14 +7,14 @@ ranks, counts or averages works on trajectories; everything that trains works on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
-from ragen_verl.rollout.agent_loop import RECORD
+from ragen_verl.rollout.trajectory import RECORD
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,17 @@ def read(batch: KVBatchMeta) -> Episodes:
     found = rows_by_trajectory(batch.keys)
     first = [batch.keys[rows[0]] for rows in found.values()]
     data = tq.kv_batch_get(keys=first, partition_id=batch.partition_id, select_fields=["extra_fields"])
-    records = [json.loads(fields["reward_extra_info"][RECORD]) for fields in list(data["extra_fields"])]
-    return arrange(found, records)
+    return arrange(found, [record_of(fields) for fields in list(data["extra_fields"])])
+
+
+def record_of(extra_fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The trajectory's record from the `extra_fields` of one of its rows."""
+    return json.loads(extra_fields["reward_extra_info"][RECORD])
+
+
+def real_rows(batch: KVBatchMeta) -> list[int]:
+    """The indices of the rows that belong to trajectories: all but those that verl fills a batch up with."""
+    return [row for row, tag in enumerate(batch.tags) if not (tag or {}).get("is_padding", False)]
 
 
 def arrange(found: dict[tuple[str, str], list[int]], records: Sequence[dict[str, Any]]) -> Episodes:

@@ -29,6 +29,7 @@ from ragen_verl.config.probes import GradientSignal, MutualInformation
 from ragen_verl.diagnostics import gradient_signal as signal
 from ragen_verl.diagnostics import mutual_information as mi
 from ragen_verl.errors import RecipeError
+from ragen_verl.filter import group_scores
 from ragen_verl.gradient_norms import gradient_norms
 
 MESH = "actor"  # verl's name for the actor's workers as data-parallel ranks
@@ -256,13 +257,9 @@ def gradient_signal(trainer: Any, batch: KVBatchMeta, config: GradientSignal) ->
 def _groups(batch: KVBatchMeta) -> tuple[list[list[int]], list[float]]:
     """Rows and spread (sample standard deviation of raw returns) of each group that has two trajectories or more."""
     played = episodes.read(batch)
-    members: dict[str, list[int]] = {}
-    for index, group in enumerate(played.groups):
-        members.setdefault(group, []).append(index)
-    several = [found for found in members.values() if len(found) > 1]
-    return [played.rows_of(found) for found in several], [
-        float(np.std([played.returns[index] for index in found], ddof=1)) for found in several
-    ]
+    groups = group_scores(played.returns, played.groups)
+    several = [index for index, found in enumerate(groups.members) if len(found) > 1]
+    return [played.rows_of(groups.members[index]) for index in several], [float(groups.std[index]) for index in several]
 
 
 def update_rows(data: Mapping[str, Sequence[torch.Tensor]], rows: Sequence[int], places: Places) -> TensorDict:
@@ -279,7 +276,7 @@ def update_rows(data: Mapping[str, Sequence[torch.Tensor]], rows: Sequence[int],
 
 def _real(batch: KVBatchMeta) -> KVBatchMeta:
     """The rows that belong to trajectories, without verl's padding."""
-    rows = [row for row, tag in enumerate(batch.tags) if not (tag or {}).get("is_padding", False)]
+    rows = episodes.real_rows(batch)
     return KVBatchMeta(
         partition_id=batch.partition_id,
         keys=[batch.keys[row] for row in rows],

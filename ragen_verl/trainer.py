@@ -24,7 +24,7 @@ from ragen_verl.metrics import summarize
 from ragen_verl.plugin import TRAINER
 from ragen_verl.refill import Refill, informative
 from ragen_verl.report.curve import learning_curve
-from ragen_verl.rollout.agent_loop import RECORD
+from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.run_folder import RunFolder
 from ragen_verl.sizes import Pass, Told, fit_updates, rows_per_rank
 from ragen_verl.watch import Watch
@@ -212,10 +212,10 @@ class RagenTrainer(PPOTrainerSync):
 
         verl hands over the last row of each; the reward of a trajectory with several rows is its return all the same.
         """
-        texts = reward_extra_infos_dict.pop(RECORD)
-        records = [json.loads(text) for text in texts if text]
+        found = [json.loads(text) if text else None for text in reward_extra_infos_dict.pop(RECORD)]
+        records = [record for record in found if record]
         scores = reward_extra_infos_dict["reward"]
-        scores[:] = [json.loads(text)["return"] if text else score for text, score in zip(texts, scores, strict=True)]
+        scores[:] = [record["return"] if record else score for record, score in zip(found, scores, strict=True)]
         metrics = super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs)
         for name, prefix in (("val", "val-env"), ("generalisation", "generalisation")):
             if split := self.ragen.splits.get(name):

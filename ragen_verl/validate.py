@@ -18,7 +18,7 @@ from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolved
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
-from ragen_verl.losses import check_losses
+from ragen_verl.losses import TURN_MEAN, check_losses
 from ragen_verl.recipe_keys import check_keys
 
 REFUSED = 2  # exit code of a refused recipe
@@ -49,8 +49,8 @@ WHOLE_NUMBERS = (
 
 # what finds the turns of a row in its mask
 NEEDS_TURNS = {
-    "algorithm.adv_estimator": ("turn_gae", "bi_level_gae", "gigpo", "turn_grpo"),
-    "actor_rollout_ref.actor.policy_loss.loss_mode": ("ragen_turn_mean",),
+    "algorithm.adv_estimator": tuple(name for name, one in ESTIMATORS.items() if one.needs_turns),
+    "actor_rollout_ref.actor.policy_loss.loss_mode": (TURN_MEAN,),
     "ragen.credit.weight": ("turns",),
 }
 

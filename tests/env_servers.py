@@ -13,6 +13,7 @@ from pathlib import Path
 
 import uvicorn
 
+from ragen_verl.env import Env, register, registry
 from ragen_verl.env.server import Sessions, Settings, create_app
 
 HERE = Path(__file__).parent
@@ -36,6 +37,19 @@ class Server:
         self.server.should_exit = True
         self.thread.join(20)
         self.listener.close()
+
+
+@contextmanager
+def registering(**classes: type[Env]) -> Iterator[None]:
+    """While open, each class is known by its name and version 0; servers of this process play them too."""
+    before = dict(registry._registered)
+    for name, cls in classes.items():
+        register(f"{name}-v0", cls)
+    try:
+        yield
+    finally:
+        registry._registered.clear()
+        registry._registered.update(before)
 
 
 @contextmanager

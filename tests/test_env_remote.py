@@ -11,13 +11,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from env_servers import server_processes, serving
+from env_servers import registering, server_processes, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rough_envs import STEPS, Count, Drifts
 from toy_chat import Engine, say, tokenizer
 
-from ragen_verl import make, register
+from ragen_verl import make
 from ragen_verl.env import check, registry, remote
 from ragen_verl.env.distant import EnvFailed, ReplayDiffers
 from ragen_verl.env.remote import ServerUnreachable, addresses
@@ -32,12 +32,8 @@ from ragen_verl.rollout.workers import EnvWorkers
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    before = dict(registry._registered)
-    register("Count-v0", Count)
-    register("Drifts-v0", Drifts)
-    yield
-    registry._registered.clear()
-    registry._registered.update(before)
+    with registering(Count=Count, Drifts=Drifts):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,14 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from env_servers import server_processes, serving
+from env_servers import registering, server_processes, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rough_envs import STEPS, Count
 from toy_chat import wait_for
 from typer.testing import CliRunner
 
-from ragen_verl import register
 from ragen_verl.cli import app
-from ragen_verl.env import registry
 from ragen_verl.env.distant import to_json
 from ragen_verl.env.server import Settings
 from ragen_verl.errors import RecipeError, UnknownEnv
@@ -25,11 +23,8 @@ from ragen_verl.errors import RecipeError, UnknownEnv
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    before = dict(registry._registered)
-    register("Count-v0", Count)
-    yield
-    registry._registered.clear()
-    registry._registered.update(before)
+    with registering(Count=Count):
+        yield
 
 
 @pytest.fixture(scope="module")

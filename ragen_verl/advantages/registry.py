@@ -23,6 +23,7 @@ class Estimator:
         description: one line for people.
         needs_critic: reads a value for every sampled token.
         needs_group: compares the trajectories of a group, so a group of one teaches nothing.
+        needs_turns: reads where turns end.
         needs_states: reads the key of the state that each turn started in.
         options: every option that it reads -> the default; keyword arguments of the function.
         implies: options that it does not read -> what it does in any case, so that a recipe can say so.
@@ -33,6 +34,7 @@ class Estimator:
     description: str
     needs_critic: bool = False
     needs_group: bool = False
+    needs_turns: bool = False
     needs_states: bool = False
     options: Mapping[str, float | bool] = field(default_factory=dict)
     implies: Mapping[str, bool] = field(default_factory=dict)
@@ -60,6 +62,7 @@ ESTIMATORS: dict[str, Estimator] = {
             "turn_gae",
             "GAE over turns: one value and one advantage per turn",
             needs_critic=True,
+            needs_turns=True,
             options={"turn_gamma": 1.0, "turn_lam": 1.0},
         ),
         Estimator(
@@ -67,6 +70,7 @@ ESTIMATORS: dict[str, Estimator] = {
             "bi_level_gae",
             "GAE over turns, then over the tokens inside each turn",
             needs_critic=True,
+            needs_turns=True,
             options={"gamma": 1.0, "lam": 1.0, "turn_gamma": 0.95, "turn_lam": 1.0},
         ),
         Estimator("outcome", "grpo", "return against the group's mean and spread", needs_group=True, options=_BY_STD),
@@ -95,6 +99,7 @@ ESTIMATORS: dict[str, Estimator] = {
             "gigpo",
             "grpo plus a comparison of all turns that started in the same state",
             needs_group=True,
+            needs_turns=True,
             needs_states=True,
             options={**_BY_STD, "step_weight": 1.0, "step_gamma": 0.95},
         ),
@@ -103,6 +108,7 @@ ESTIMATORS: dict[str, Estimator] = {
             "turn_grpo",
             "return from each turn on against the group at the same turn",
             needs_group=True,
+            needs_turns=True,
             options={**_BY_STD, "turn_gamma": 1.0},
         ),
     )

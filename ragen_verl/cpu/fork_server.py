@@ -5,7 +5,7 @@ transformers, vLLM), one after the other. This server imports once, while verl's
 forks a ready child for each worker that Ray asks for. Ray's own seam for that is `runtime_env.py_executable`: in
 recipes/hardware/cpu.yaml it is the variable `PYTHON`, and `fork_client.py` stands where the interpreter would.
 
-    python -m ragen_verl.cpu.fork_server SOCKET      # started by `start`, in the driver
+    python -m ragen_verl.cpu.fork_server SOCKET      # started by `start`, in `ragen-verl train` or the driver
 """
 
 from __future__ import annotations

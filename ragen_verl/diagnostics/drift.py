@@ -79,9 +79,11 @@ def batch_drift(
     """
     import transfer_queue as tq
 
+    from ragen_verl.episodes import real_rows
+
     if actor is not None:
         actor.compute_log_prob(_for_inference(batch, temperature))
-    keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
+    keys = [batch.keys[row] for row in real_rows(batch)]
     ours = "old_log_probs" if actor is None else "log_probs"
     fields = [ours, "rollout_log_probs", "response_mask"]
     return nested_drift(tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields), threshold)

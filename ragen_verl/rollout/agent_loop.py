@@ -24,12 +24,8 @@ from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.rows import Row, rows_of
-from ragen_verl.rollout.trajectory import Trajectory
+from ragen_verl.rollout.trajectory import RECORD, Trajectory
 from ragen_verl.rollout.workers import EnvWorkers
-
-RECORD = "trajectory"
-"""The key of `extra_fields["reward_extra_info"]` under which a trajectory's record travels, as JSON text; the same on
-each of its rows."""
 
 
 class RagenOutput(AgentLoopOutput):

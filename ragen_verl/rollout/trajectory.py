@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+RECORD = "trajectory"
+"""The key of verl's `extra_fields["reward_extra_info"]` under which a record travels, as JSON text; the same on each of
+a trajectory's rows."""
+
 RECORD_SCHEMA = 1
 """Version of `Trajectory.record()`; raised when a field changes its meaning or goes away."""
 

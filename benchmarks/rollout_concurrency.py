@@ -1,6 +1,6 @@
 """Episodes per second of the asynchronous loop: against a lock-step barrier, and against the engine alone.
 
-    python benchmarks/rollout_concurrency.py [--episodes 128] [--concurrency 64] [--rounds 2]
+    python benchmarks/rollout_concurrency.py [--episodes 512] [--concurrency 64] [--rounds 3] [--answers 0 64]
 
 A real engine (vLLM, the nano model) plays FrozenLake through `ragen_verl.rollout.episode.play`, the same seeds every
 time, and a fixed number of episodes is in flight. Each action takes 5 to 50 ms, drawn from the episode's seed.
@@ -10,7 +10,10 @@ time, and a fixed number of episodes is in flight. Each action takes 5 to 50 ms,
 - `no latency`: the asynchronous loop where actions take no time, and
 - `engine alone`: the same prompts with the same numbers of tokens, the same number in flight, no environment.
 
-All four are repeated `--rounds` times in turn; the ratios are those of the best round of each.
+The nano model says its action in 9 tokens, which no language model does; `--answers 64` lets the engine sample 64 for
+every answer (0: as many as the model wants), of which the episode is given those up to the end of the turn.
+
+All four are repeated `--rounds` times in turn; a ratio is taken within each round, and its median is reported.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import asyncio
 import itertools
 import json
 import os
+import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -83,12 +87,15 @@ class Engine:
             SamplingParams, temperature=1.0, detokenize=False, output_kind=RequestOutputKind.FINAL_ONLY
         )
         self.numbers = itertools.count()
+        self.requests: list[tuple[list[int], int]] = []
 
     async def sample(self, ids: list[int], **params: Any) -> list[int]:
+        """Sampled ids; prompt and number of ids are noted in `requests`."""
         request = self.engine.generate({"prompt_token_ids": ids}, self.params(**params), str(next(self.numbers)))
         tokens: list[int] = []
         async for output in request:
             tokens = list(output.outputs[0].token_ids)
+        self.requests.append((ids, len(tokens)))
         return tokens
 
 
@@ -118,7 +125,7 @@ class Bench:
     """One engine, one tokenizer, and the ways to play with them."""
 
     def __init__(self, episodes: int, concurrency: int) -> None:
-        self.episodes, self.concurrency = episodes, concurrency
+        self.episodes, self.concurrency, self.answer = episodes, concurrency, 0
         self.engine = Engine(concurrency)
         self.chat = ChatTokens(AutoTokenizer.from_pretrained(nano_model_path()), RULES)
         self.workers = EnvWorkers(concurrency)  # waiting for a thread is not what is measured
@@ -129,9 +136,7 @@ class Bench:
         async def generate(ids: list[int], max_tokens: int) -> Generation:
             if barrier:
                 await barrier.wait()  # all have acted
-            tokens = await self.engine.sample(
-                ids, max_tokens=max_tokens, seed=int(turn_seeds.integers(2**31)), stop_token_ids=list(self.chat.eos_ids)
-            )
+            tokens = await self._answer(ids, max_tokens, seed=int(turn_seeds.integers(2**31)))
             if barrier:
                 await barrier.wait()  # all are sampled
             return Generation(tokens)
@@ -144,6 +149,14 @@ class Bench:
         finally:
             if barrier:
                 barrier.leave()
+
+    async def _answer(self, ids: list[int], max_tokens: int, seed: int) -> list[int]:
+        ends = list(self.chat.eos_ids)
+        if not self.answer:
+            return await self.engine.sample(ids, max_tokens=max_tokens, seed=seed, stop_token_ids=ends)
+        n = self.answer
+        tokens = await self.engine.sample(ids, max_tokens=n, min_tokens=n, seed=seed, ignore_eos=True)
+        return tokens[: next((at + 1 for at, token in enumerate(tokens) if token in ends), n)][:max_tokens]
 
     async def asynchronous(self, env: Callable) -> list[Trajectory]:
         return await self._in_flight([partial(self.episode, seed, env) for seed in range(self.episodes)])
@@ -171,24 +184,12 @@ class Bench:
         return results
 
 
-def requests_of(played: list[Trajectory]) -> list[tuple[list[int], int]]:
-    """Every prompt that the engine saw, with the number of tokens it sampled, turn by turn."""
-    found = []
-    for trajectory in played:
-        ids: list[int] = []
-        for number, turn in enumerate(trajectory.turns):
-            ids = [*ids, *turn.prompt_ids]
-            found.append((number, ids, len(turn.response_ids)))
-            ids = [*ids, *turn.response_ids]
-    return [(ids, count) for _, ids, count in sorted(found, key=lambda one: one[0])]
-
-
-async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    bench = Bench(options.episodes, options.concurrency)
+async def measure(bench: Bench, answer: int, rounds: int) -> dict[str, Any]:
+    """Play all modes `rounds` times with answers of a length; returns seconds, tokens per second and ratios."""
+    bench.answer = answer
     plain, slow = partial(FrozenLake, success_rate=1.0), partial(SlowLake, success_rate=1.0)
-    reference = await bench.asynchronous(plain)  # warms everything up
-    requests = requests_of(reference)
-    tokens = sum(count for _, count in requests)
+    bench.engine.requests = requests = []
+    await bench.asynchronous(plain)  # warms everything up
     modes = {
         "asynchronous": partial(bench.asynchronous, slow),
         "lock-step": partial(bench.lock_step, slow),
@@ -196,45 +197,58 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         "engine alone": partial(bench.engine_alone, requests),
     }
     seconds: dict[str, list[float]] = {mode: [] for mode in modes}
-    per_token: dict[str, list[float]] = {mode: [] for mode in modes}
-    for _ in range(options.rounds):
+    rates: dict[str, list[float]] = {mode: [] for mode in modes}
+    for _ in range(rounds):
         for mode, run in modes.items():
             await bench.engine.engine.reset_prefix_cache()
+            bench.engine.requests = []
             started = time.perf_counter()
             played = await run()
             seconds[mode].append(time.perf_counter() - started)
-            sampled = sum(len(t.response_ids) for p in played for t in p.turns) if played else tokens
-            per_token[mode].append(sampled / seconds[mode][-1])
-            if played and any(trajectory.excluded for trajectory in played):
+            rates[mode].append(sum(count for _, count in bench.engine.requests) / seconds[mode][-1])
+            if mode != "engine alone" and any(trajectory.excluded for trajectory in played):
                 raise SystemExit(next(trajectory.error for trajectory in played if trajectory.excluded))
-    best = {mode: min(values) for mode, values in seconds.items()}
-    rate = {mode: max(values) for mode, values in per_token.items()}
+
+    def ratio(values: dict[str, list[float]], over: str, under: str) -> float:
+        return statistics.median(a / b for a, b in zip(values[over], values[under], strict=True))
+
     return {
-        "episodes": options.episodes, "in_flight": options.concurrency, "turns": len(requests), "tokens": tokens,
-        "latency_seconds": LATENCY, "seconds": seconds, "tokens_per_second": per_token,
-        "trajectories_per_second": {mode: options.episodes / best[mode] for mode in list(modes)[:3]},
-        "asynchronous_to_lock_step": best["lock-step"] / best["asynchronous"],
-        "no_latency_to_engine_alone": rate["no latency"] / rate["engine alone"],
-        "asynchronous_to_engine_alone": rate["asynchronous"] / rate["engine alone"],
+        "answer_tokens": answer or "as the model answers", "turns": len(requests),
+        "tokens": sum(count for _, count in requests), "seconds": seconds, "tokens_per_second": rates,
+        "asynchronous_to_lock_step": ratio(seconds, "lock-step", "asynchronous"),
+        "no_latency_to_engine_alone": ratio(rates, "no latency", "engine alone"),
+        "asynchronous_to_engine_alone": ratio(rates, "asynchronous", "engine alone"),
+    }  # fmt: skip
+
+
+async def measure_all(options: argparse.Namespace) -> dict[str, Any]:
+    bench = Bench(options.episodes, options.concurrency)
+    found = [await measure(bench, answer, options.rounds) for answer in options.answers]
+    bench.engine.engine.shutdown()
+    return {
+        "episodes": options.episodes, "in_flight": options.concurrency, "latency_seconds": LATENCY, "measured": found,
         "cores": os.cpu_count(), "load_average_at_the_end": os.getloadavg(), "versions": versions(),
     }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=128)
+    parser.add_argument("--episodes", type=int, default=512)
     parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=2)
-    result = asyncio.run(measure(parser.parse_args()))
-    table = Table(title=f"{result['episodes']} episodes, {result['in_flight']} in flight, {result['tokens']} tokens")
-    for column in ("mode", "seconds, best round", "tokens per second"):
-        table.add_column(column, justify="left" if column == "mode" else "right")
-    for mode, seconds in result["seconds"].items():
-        table.add_row(mode, f"{min(seconds):.1f}", f"{max(result['tokens_per_second'][mode]):.0f}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--answers", type=int, nargs="+", default=[0, 64], help="tokens of every answer")
+    result = asyncio.run(measure_all(parser.parse_args()))
     console = Console(width=110)
-    console.print(table)
-    for key in ("asynchronous_to_lock_step", "no_latency_to_engine_alone", "asynchronous_to_engine_alone"):
-        console.print(f"{key.replace('_', ' ')}: {result[key]:.2f}")
+    for found in result["measured"]:
+        table = Table(title=f"{result['episodes']} episodes, {found['turns']} turns, {found['tokens']} tokens")
+        for column in ("mode", "seconds, median", "tokens per second, median"):
+            table.add_column(column, justify="left" if column == "mode" else "right")
+        for mode, seconds in found["seconds"].items():
+            rate = statistics.median(found["tokens_per_second"][mode])
+            table.add_row(mode, f"{statistics.median(seconds):.1f}", f"{rate:.0f}")
+        console.print(table)
+        for key in ("asynchronous_to_lock_step", "no_latency_to_engine_alone", "asynchronous_to_engine_alone"):
+            console.print(f"{key.replace('_', ' ')}: {found[key]:.2f}")
     RESULT.write_text(json.dumps(result, indent=2) + "\n")
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
 from collections import Counter
+
+from ragen_envs.frozen_lake import FrozenLake
 
 from ragen_verl import Env
 
@@ -66,6 +69,19 @@ class Apart(Count):
     """The same in a process of its own."""
 
     isolation = "process"
+
+
+class ApartLake(FrozenLake):
+    """A lake that uses the generators of its process and asks for one of its own."""
+
+    isolation = "process"
+
+    def __init__(self):
+        super().__init__(success_rate=1.0)
+
+    def step(self, action):
+        random.seed(1)
+        return super().step(action)
 
 
 class Tell(Apart):

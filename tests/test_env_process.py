@@ -6,13 +6,14 @@ import asyncio
 import os
 import pickle
 import signal
+from dataclasses import replace
 
 import pytest
-from rough_envs import Apart, Count, Tell, TellAction
+from rough_envs import Apart, ApartLake, Count, Tell, TellAction
 from toy_chat import Engine, say, tokenizer, wait_for
 
 from ragen_verl import make, register
-from ragen_verl.env import registry
+from ragen_verl.env import checks, registry
 from ragen_verl.env.distant import EnvFailed, ReplayDiffers
 from ragen_verl.env.process import EnvProcesses, ProcessDied
 from ragen_verl.errors import BadEnvKwargs, RecipeError
@@ -72,6 +73,14 @@ def test_a_process_plays_what_a_thread_plays(processes, id, kwargs):
             assert far.render() == near.render()
     assert far.max_actions == near.max_actions and far.seed == near.seed and far.member == near.member
     far.close()
+
+
+def test_the_checker_plays_it_in_a_process():
+    register("ApartLake-v0", ApartLake)
+    report = checks.check(checks.Subject.of("ApartLake-v0"), replace(checks.QUICK, limit=60), skip=["processes"])
+    assert report.ok, str(report)  # ApartLake moves the generators of the process it is in
+    assert {name for name, verdict in report.rules.items() if verdict.word == "not checked"} == {"processes", "copies"}
+    assert report.facts["scores"]["oracle"]["success"] == 1.0
 
 
 def test_errors_come_over(processes):

@@ -9,6 +9,7 @@ import pickle
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from env_servers import registering, server_processes, serving
@@ -18,7 +19,7 @@ from rough_envs import STEPS, Count, Drifts
 from toy_chat import Engine, say, tokenizer
 
 from ragen_verl import make
-from ragen_verl.env import check, registry, remote
+from ragen_verl.env import check, checks, registry, remote
 from ragen_verl.env.distant import EnvFailed, ReplayDiffers
 from ragen_verl.env.remote import ServerUnreachable, addresses
 from ragen_verl.env.server import Settings
@@ -77,6 +78,13 @@ def test_a_server_plays_what_is_played_here(server, id, kwargs):
             assert far.step(action) == near.step(action)
             assert far.render() == near.render()
     far.close()
+
+
+def test_the_checker_plays_on_a_server(server):
+    report = checks.check(checks.Subject.of(f"{server.url}/Sokoban-v0"), replace(checks.QUICK, limit=60))
+    assert report.ok, str(report)
+    assert {verdict.word for verdict in report.rules.values()} == {"kept"}
+    assert report.facts["scores"]["oracle"]["success"] == 1.0
 
 
 @given(seed=st.integers(0, 2**31), member=st.integers(0, 50), actions=st.lists(TEXTS, max_size=6))

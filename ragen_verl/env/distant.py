@@ -42,11 +42,15 @@ def perform(env: Env, request: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         env: where the episode is played.
-        request: `{"call": "reset", "seed": int, "options": dict}` or `{"call": "step", "action": text}`.
+        request: `{"call": "reset", "seed": int, "options": dict}`, `{"call": "step", "action": text}` or
+            `{"call": "oracle"}`.
 
     Returns:
-        For `reset` the keys observation, info and view, for `step` the key step with its five values.
+        For `reset` the keys observation, info and view, for `step` the key step with its five values, for `oracle` the
+        key plan.
     """
+    if request["call"] == "oracle":
+        return {"plan": list(env.oracle())}
     if request["call"] == "reset":
         observation, info = env.reset(seed=request["seed"], options=request["options"])
         return {"observation": observation, "info": info, "view": view(env)}
@@ -97,7 +101,7 @@ def _plain(value: Any) -> Any:
 
 
 class DistantEnv(Env):
-    """An environment whose world lives elsewhere. It keeps the contract of `Env`, except that `oracle` knows no plan.
+    """An environment whose world lives elsewhere; it keeps the contract of `Env`.
 
     A subclass says how a world is opened, asked and left; its constructor ends with `self._stay()`. A copy shares no
     world with the original: at its first use it plays the episode so far in a world of its own.
@@ -144,6 +148,12 @@ class DistantEnv(Env):
         self._played = (*self._played, (action, step))
         self._shown = step.observation
         return step
+
+    def oracle(self) -> list[str]:
+        """Return the world's plan."""
+        if self._opening is None:
+            raise ResetNeeded("Call reset before playing.")
+        return self._stay({"call": "oracle"})["plan"]
 
     def render(self) -> str:
         """Return the current observation."""

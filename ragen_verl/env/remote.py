@@ -51,6 +51,7 @@ class _Server:
 
 _servers: dict[str, _Server] = {}
 _lock = threading.Lock()
+_chance = random.Random()  # the process's own generator belongs to those who seed it
 
 
 class RemoteEnv(DistantEnv):
@@ -93,7 +94,7 @@ class RemoteEnv(DistantEnv):
     def _open(self) -> dict[str, Any]:
         """Open a session on the server with the fewest of this process; the others follow."""
         now, problems = time.monotonic(), []
-        order = sorted(self._servers(), key=lambda one: (one.rests_until > now, one.sessions, random.random()))
+        order = sorted(self._servers(), key=lambda one: (one.rests_until > now, one.sessions, _chance.random()))
         for server in order:
             self._server, self._session, self._number = server, uuid4().hex, 0
             with _lock:
@@ -145,7 +146,7 @@ class RemoteEnv(DistantEnv):
             attempts += 1
             if attempts == _ATTEMPTS:
                 raise WorldLost(f"{server.host}: {problem}")
-            time.sleep(0.05 * 2**attempts * (0.5 + random.random()))
+            time.sleep(0.05 * 2**attempts * (0.5 + _chance.random()))
 
     def _lives(self, server: _Server) -> bool:
         import httpx

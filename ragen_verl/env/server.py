@@ -39,7 +39,7 @@ except ImportError:
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SESSION = re.compile(r"[0-9a-f]{32}")
-_CALLS = ("make", "reset", "step")
+_CALLS = ("make", "reset", "step", "oracle")
 
 
 @dataclass(frozen=True)
@@ -280,6 +280,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "make": {"kwargs": (dict,)},
     "reset": {"seed": (int,), "options": (dict, type(None))},
     "step": {"action": (object,)},
+    "oracle": {},
 }
 
 

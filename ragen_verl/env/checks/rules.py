@@ -219,6 +219,8 @@ def processes(case: Case) -> Iterator[str]:
 
 def copies(case: Case) -> Iterator[str]:
     """In the middle of an episode, deepcopy and pickle give an instance that goes on alike and apart."""
+    if case.subject.apart:
+        raise Unchecked("it is played in a process of its own")
     for how, clone in (("copy.deepcopy", copy.deepcopy), ("pickle", lambda env: pickle.loads(pickle.dumps(env)))):
         for seed in case.seeds():
             expected, env = _goes_on(case, _begun(case, seed)), _begun(case, seed)

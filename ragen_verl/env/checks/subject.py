@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from ragen_verl.env.core import Env
-from ragen_verl.env.registry import make
+from ragen_verl.env.process import EnvProcesses
+from ragen_verl.env.registry import isolation, make
 from ragen_verl.errors import RecipeError
 
 
@@ -23,6 +24,7 @@ class Subject:
         kwargs: the arguments it is built with.
         id: its id; empty for a class.
         target: "module:attribute" of a class; empty for an id, and where another process cannot find it.
+        apart: it is played in worker processes, as the rollout plays an id that asks for one.
     """
 
     label: str
@@ -30,12 +32,15 @@ class Subject:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     id: str = ""
     target: str = ""
+    apart: bool = False
 
     @classmethod
     def of(cls, id_or_class: str | Callable[..., Env], **kwargs: Any) -> Subject:
         """The subject that an id, an Env class or a callable that returns an Env stands for."""
         if isinstance(id_or_class, str):
-            return cls(id_or_class, partial(make, id_or_class, **kwargs), kwargs, id=id_or_class)
+            apart = isolation(id_or_class) == "process"
+            build = partial(_make_apart if apart else make, id_or_class, **kwargs)
+            return cls(id_or_class, build, kwargs, id=id_or_class, apart=apart)
         name = getattr(id_or_class, "__qualname__", type(id_or_class).__name__)
         return cls(name, partial(id_or_class, **kwargs), kwargs, target=_target(id_or_class))
 
@@ -58,6 +63,15 @@ class Subject:
         for part in attribute.split("."):
             target = getattr(target, part)
         return cls.of(target, **request["kwargs"])
+
+
+@cache
+def _processes() -> EnvProcesses:
+    return EnvProcesses()
+
+
+def _make_apart(id: str, **kwargs: Any) -> Env:
+    return _processes().worker().make(id, **kwargs)
 
 
 def check_built(env: Any, label: str) -> Env:

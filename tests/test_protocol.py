@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -119,6 +117,7 @@ def test_parse_never_raises_and_keeps_its_promises(parts):
         assert format_ok or (not thoughts and not actions)
 
 
+@pytest.mark.timeout(30)  # a quadratic search takes minutes
 @pytest.mark.parametrize(
     "bad",
     [
@@ -133,10 +132,8 @@ def test_parse_never_raises_and_keeps_its_promises(parts):
     ids=range(10),
 )
 def test_a_megabyte_is_parsed_at_once(bad):
-    started = time.perf_counter()
     for think in (True, False):
         Protocol(think=think).parse(bad)
-    assert time.perf_counter() - started < 1.0  # a quadratic search takes minutes
 
 
 @given(

@@ -21,41 +21,28 @@ def env_threads() -> int:
 
 
 async def test_hanging_environments_do_not_stop_the_others():
-    """3 of 20 hang, 4 threads: the other 17 are all played, the loop stays free, the pool keeps its size."""
+    """3 of 20 hang in a pool of 4 threads: the other 17 are played meanwhile, and the pool keeps its size."""
     release = threading.Event()
 
     class Stuck(Walk):
         def step(self, action):
             release.wait()
 
-    pauses, last = [], time.perf_counter()
-
-    async def heartbeat():
-        nonlocal last
-        while True:
-            await asyncio.sleep(0.005)
-            now = time.perf_counter()
-            pauses.append(now - last)
-            last = now
-
-    words, limits, rules = tokenizer("qwen"), Limits(200, 5000, step_timeout=0.4), Protocol()
+    words, rules = tokenizer("qwen"), Protocol()
     chat, right = ChatTokens(words, rules), say(words, " go </think> <answer> Right </answer>")
 
-    def episode(env):
-        return play(
-            env, seed=3, member=1, protocol=rules, chat=chat, generate=Engine([right]), limits=limits, workers=pool
-        )
+    def episodes(envs, step_timeout):
+        limits, engine = Limits(200, 5000, step_timeout=step_timeout), Engine([right])
+        common = dict(seed=3, member=1, protocol=rules, chat=chat, generate=engine, limits=limits, workers=pool)
+        return [asyncio.create_task(play(env, **common)) for env in envs]
 
-    envs = [Stuck() if number in (0, 1, 2) else Walk(hang="step", seconds=0.01) for number in range(20)]
     with EnvWorkers(4) as pool:
-        beat = asyncio.create_task(heartbeat())
-        started = time.perf_counter()
-        played = await asyncio.gather(*(episode(env) for env in envs))
-        seconds = time.perf_counter() - started
-        beat.cancel()
-        assert [t.stop_reason for t in played] == [StopReason.ENV_ERROR] * 3 + [StopReason.SOLVED] * 17
-        assert seconds < 2.0 and pool.abandoned == 3  # one timeout and 17 * 3 short steps, not 3 timeouts in a row
-        assert max(pauses) < 0.3
+        stuck = episodes([Stuck() for _ in range(3)], step_timeout=5.0)
+        others = episodes([Walk(hang="step", seconds=0.01) for _ in range(17)], step_timeout=60.0)
+        await asyncio.wait(others)
+        assert not any(task.done() for task in stuck), "the others waited for a timeout"
+        assert {task.result().stop_reason for task in others} == {StopReason.SOLVED}
+        assert [(await task).stop_reason for task in stuck] == [StopReason.ENV_ERROR] * 3 and pool.abandoned == 3
         # all four threads are there: four calls that need each other to go on
         barrier = threading.Barrier(4)
         await asyncio.gather(*(pool.call(barrier.wait, 5, timeout=5) for _ in range(4)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
@@ -198,6 +200,24 @@ def test_the_command_refuses_what_cannot_be_right(server):
     assert code == 2 and f"Cannot listen at 127.0.0.1, port {server.port}" in said
     code, said = run("Sokobann")
     assert code == 2 and "did you mean 'Sokoban-v0'" in said
+
+
+@pytest.mark.parametrize(
+    ("package", "args", "name"),
+    [
+        ("fastapi", ["env", "serve"], "FastAPI"),
+        ("uvicorn", ["env", "serve"], "uvicorn"),
+        ("httpx", ["env", "show", "http://127.0.0.1:9/Sokoban-v0"], "httpx"),
+    ],
+)
+def test_a_missing_package_names_its_extra(package, args, name):
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; sys.argv[1:] = {args!r}; from ragen_verl.cli import app; app()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2, done.stderr
+    assert name in done.stderr and 'pip install "ragen-verl[serve]"' in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_the_command_serves_and_ends():

@@ -1,0 +1,251 @@
+"""gem's games and questions, by the ids of its registry: "gem:game:GuessTheNumber-v0-easy"."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from ragen_verl.env.adapters.foreign import MOST_ACTIONS, ForeignEnv, cut, nearest, need, reject
+from ragen_verl.env.adapters.randomness import GlobalRandomness
+from ragen_verl.env.adapters.reasoning_gym import harmless
+from ragen_verl.env.core import Step
+from ragen_verl.errors import BadEnvKwargs, MissingExtra
+
+_MOST_CHARACTERS = 10_000
+_LONGEST_FORMULA = 500
+_ALMOST = 1e-6  # ten times 0.1 is a little less than 1
+_GAMES, _PUZZLES, _MATHS, _QA = "gem.envs.game_env.", "gem.envs.reasoning_gym", "gem.envs.math_env", "gem.envs.qa_env"
+_REFUSED = {
+    "gem.envs.code_env": "scores programs by running them on this machine, which an adapter does not do",
+    "gem.envs.math_visual_env": "shows images, and observations are texts here",
+}
+# Two ids cannot be built as they are registered. What they lack is drawn anew by each reset.
+_LACKING = {"game:FifteenPuzzle-v0-random": {"num_rows": 2}, "game:Crosswords-v0-random": {"hardcore": False}}
+_EPISODE = ("idx", "data", "answer", "first_obs")
+
+
+class GemEnv(ForeignEnv):
+    """## Description
+
+    An environment of gem (gem-llm, Apache 2.0) in which one agent reads and writes texts: its games, and the questions
+    of reasoning-gym (`rg:`) and of datasets (`math:`, `logic:`, `qa:`, `eval:`), which are downloaded from the Hugging
+    Face hub. Word games use NLTK's data. Environments of programs and images are refused.
+
+    ## Action Space
+
+    Free text as the game asks for it, in `\\boxed{}`, or in `<answer>` tags for `qa:`. A text without any is put in
+    one. What is longer than 10,000 characters is cut.
+
+    ## Observation Space
+
+    Text: what the game says to the last action and how it stands now. Its rules are the instruction.
+
+    ## Starting State
+
+    `reset(seed=seed)` of the environment. It draws from Python's and numpy's global generators: each environment has a
+    stream of its own (`randomness.GlobalRandomness`), which (seed, member) continues after the reset. What a game draws
+    later is the member's luck: new tiles in 2048, the mines in Minesweeper, which are laid at the first reveal.
+
+    ## Rewards
+
+    The package's: 0 to 1 over an episode, often a share for each part that was solved. Questions: the score of the
+    answer. What would be evaluated as Python is scored only if it is no program (`reasoning_gym.harmless`). Mathematics
+    is compared as text and by sympy, without math-verify, which gem asks last: a set or a matrix that is written
+    otherwise than expected earns 0.
+
+    ## Episode End
+
+    The package's: the solution, the limit of turns, the first answer to a question. A text that a game cannot read ends
+    it (with 0, where gem has -0.1: what that costs is the recipe's `format_penalty`); a move against its rules earns 0
+    and costs a turn. Both count as not valid, save that some games hide
+    which it was at their last turn. Solved: the game ended by itself with rewards of 1, or an answer scored 1.
+
+    ## Arguments
+
+    - `success_return=None`: the sum of rewards from which an episode counts as solved, None for the above.
+    - `max_actions=None`: the budget; default: the game's limit of turns, at most 200; 1 for a question.
+    - everything else is handed to `gem.make`, `dataset=` for example, which replaces a download.
+
+    ## Version History
+
+    - v0: first version.
+    """
+
+    # A room of the larger Sokoban takes seconds to draw, and sympy cannot be stopped.
+    isolation = "process"
+    max_actions = 1
+
+    def __init__(
+        self, name: str, /, *, success_return: float | None = None, max_actions: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(f"gem:{name}", max_actions, success_return)
+        known = _package().ENV_REGISTRY
+        if name not in known:
+            raise nearest(name, known, "gem")
+        self.id, self.kwargs = name, kwargs
+        self._module = str(known[name].entry_point).partition(":")[0]
+        self._asks = not self._module.startswith(_GAMES)
+        self.randomness = GlobalRandomness()
+        self.game = self._build()
+        self._budget_given = max_actions is not None
+        self._set_budget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if not self._asks:
+            return self.__dict__  # what questions are drawn from may hold functions: a copy builds its own
+        return {**self.__dict__, "game": {key: vars(self.game)[key] for key in _EPISODE if key in vars(self.game)}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._asks:
+            self.game = self._build()
+            vars(self.game).update(state["game"])
+
+    def _build(self) -> Any:
+        if self._module in _REFUSED:
+            raise reject("gem", f"{self.id} {_REFUSED[self._module]}.")
+        if self._asks and self._module not in (_PUZZLES, _MATHS, _QA):
+            raise reject("gem", f"{self.id} is of a kind that this adapter does not play.")
+        spec = _package().ENV_REGISTRY[self.id]
+        kind = getattr(_need(self._module), spec.entry_point.partition(":")[2])
+        accepted = set(inspect.signature(kind).parameters) - {"_", "kwargs", "name", "use_mp"}
+        if unknown := sorted(set(self.kwargs) - accepted):  # the package itself swallows them
+            raise BadEnvKwargs(
+                f"{self.name} does not take {', '.join(map(repr, unknown))}; it accepts {', '.join(sorted(accepted))}."
+            )
+        own = {"use_mp": False} if self._module == _MATHS else _LACKING.get(self.id, {})
+        try:
+            with GlobalRandomness()():
+                return _package().make(self.id, **{**own, **self.kwargs})
+        except Exception as error:
+            sentence = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            if type(error) is LookupError:  # not its subclasses: this is how NLTK tells
+                reason = (
+                    "needs data of NLTK that could not be downloaded: run python -m nltk.downloader words where there "
+                    "is a network, or set NLTK_DATA."
+                )
+            elif self._module in (_MATHS, _QA) and "dataset" not in self.kwargs:
+                data = self.kwargs.get("dataset_name", spec.kwargs.get("dataset_name"))
+                reason = f"needs the dataset {data} of the Hugging Face hub, which could not be loaded ({sentence})."
+            else:
+                reason = f"cannot be built ({sentence})."
+            raise reject("gem", f"{self.id} {reason}") from error
+
+    def _set_budget(self) -> None:
+        turns = getattr(self.game, "max_turns", None)
+        if not self._budget_given and isinstance(turns, int) and turns > 0:
+            self.max_actions = min(turns, MOST_ACTIONS)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start with the group's seed, then hand over the member's luck."""
+        self.start(seed, options)
+        if self._module == _PUZZLES:
+            self.game.idx = 0  # it counts episodes, and changes its questions after as many as there are
+        with self.randomness():
+            text, info = self.game.reset(seed=self.seed % 2**32)
+        self.randomness.seed(self.dynamics)
+        if self._asks:
+            self.instruction = "Answer the question. Give the answer alone, in the form that is asked for."
+            return self.begin(cut(str(text)))
+        self._set_budget()
+        self.instruction = cut(text.strip())
+        return self.begin(cut(info.get("suffix") or self.game.get_task_suffix()))
+
+    def step(self, action: str) -> Step:
+        """Hand a text to the game, or have an answer scored."""
+        if self.ended() or not isinstance(action, str):
+            return self.idle(valid=isinstance(action, str))
+        text = self._enclosed(action[:_MOST_CHARACTERS].encode("utf-8", "replace").decode())
+        if self._asks:
+            score, valid = self._score(text)
+            done = score >= 1 - _ALMOST
+            return self.after(self.render(), score, terminated=True, truncated=False, success=done, valid=valid)
+        try:
+            with self.randomness():
+                said, reward, terminated, truncated, info = self.game.step(text)
+        except Exception:
+            return self.broken()
+        valid = not isinstance(reward, _Invalid)
+        # Neither a last share at the limit, nor a mine after the last field, nor a word that was found twice solves it.
+        solved = terminated and not truncated and reward > 0 and self._sum + reward >= 1 - _ALMOST
+        shown = cut("\n".join(filter(None, [said.strip(), info.get("suffix")])))
+        earned = reward if valid else max(reward, 0.0)
+        return self.after(shown, earned, terminated=terminated, truncated=truncated, success=solved, valid=valid)
+
+    def oracle(self) -> list[str]:
+        """Return the answer to the question, [] for a game or where the episode is over."""
+        truth = self._truth() if self._asks and self.seed is not None and not any(self._over) else []
+        return [self._enclosed(one) for one in truth[:1]]
+
+    def _tagged(self) -> bool:
+        return self._module == _QA and "tagged" in self.game.extractor.__name__
+
+    def _enclosed(self, text: str) -> str:
+        if self._tagged():
+            return text if "<answer>" in text else f"<answer>{text}</answer>"
+        return text if "\\boxed" in text else f"\\boxed{{{text.strip()}}}"
+
+    def _truth(self) -> list[str]:
+        right = self.game.data["answer"] if self._module == _PUZZLES else self.game.answer
+        return [str(one) for one in (right if isinstance(right, list) else [right]) if one is not None]
+
+    def _score(self, text: str) -> tuple[float, bool]:
+        """Return the score of an answer and whether it could be read and was of ordinary form."""
+        parsing = _need("gem.utils.parsing")
+        answer = (parsing.extract_last_tagged_answer if self._tagged() else parsing.extract_last_boxed_answer)(text)
+        maths, truth = self._module == _MATHS, self._truth()
+        if answer is None or (maths and len(answer) > _LONGEST_FORMULA and answer not in truth):
+            return 0.0, False
+        if self._module == _PUZZLES and not harmless(self.game.name, answer, "".join(truth[:1])):
+            return 0.0, False
+        try:
+            with self.randomness():
+                if maths:  # the fast way: the other one has a clock of signals, which only a main thread can take
+                    return float(_grader().boxed_reward_fn(text, truth, fast=True)[1]), True
+                return float(self.game.step(text)[1]), True
+        except Exception:  # the answer has a form that the scoring did not expect: it is not the right one
+            return 0.0, True
+
+
+class _Invalid(float):
+    """A reward for a move that was not taken: the number alone is the one of a move that earned nothing."""
+
+    def __add__(self, other: float) -> _Invalid:
+        return _Invalid(float(self) + other)
+
+
+def _need(module: str) -> ModuleType:
+    try:
+        return need(module, "gem", "gem")
+    except MissingExtra as error:  # no extra can hold gem-llm itself: its pins contradict verl's
+        raise MissingExtra(f"{error} Then run pip install --no-deps gem-llm==0.1.0.") from error
+
+
+@cache
+def _package() -> ModuleType:
+    """Import gem's registry; mark its rewards for moves that were not taken."""
+    root = logging.getLogger()
+    with GlobalRandomness()():  # for its lock as well
+        level, handlers = root.level, list(root.handlers)
+        try:
+            registration = _need("gem.envs.registration")
+        finally:  # its import sets up logging for the whole process
+            root.handlers[:] = handlers
+            root.setLevel(level)
+    rewards = _need("gem.utils.constants").LanguageGameReward
+    for name in ("invalid_action_reward", "format_error_reward"):
+        setattr(rewards, name, _Invalid(getattr(rewards, name)))
+    return registration
+
+
+@cache
+def _grader() -> ModuleType:
+    """Import gem's grader of mathematics; let it evaluate formulas of ordinary size only."""
+    grader = _need("gem.utils.math_grader")
+    evaluate = grader._sympy_parse
+    # sympy evaluates Python. To its caller the error that comes of None means "not equal".
+    grader._sympy_parse = lambda text: evaluate(text) if harmless("simple_integration", text, "") else None
+    return grader

@@ -62,6 +62,12 @@ def check(
 def _build(case: Case) -> None:
     """Build one instance; what a recipe's author got wrong is told as such."""
     try:
+        case.subject.prepare()
+    except RecipeError:
+        raise
+    except Exception as error:
+        raise RecipeError(f"{case.subject.label} cannot be built: {type(error).__name__}: {error}.") from error
+    try:
         check_built(case.calls.supervised(case.build), case.subject.label)
     except Broken as broken:
         if isinstance(broken.__cause__, RecipeError):

@@ -52,6 +52,7 @@ def fingerprints(subjects: Sequence[Subject], seeds: int, steps: int, limit: flo
 
 def prints(subject: Subject, seeds: int, steps: int, calls: Calls) -> list[str]:
     """The fingerprints of a subject's first episodes in this process."""
+    subject.prepare()
     env = calls.build(subject.build)
     found = [fingerprint(list(episode(env, seed, seed % 3, steps, calls))) for seed in range(seeds)]
     calls.close_all()

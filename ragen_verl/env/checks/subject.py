@@ -44,6 +44,12 @@ class Subject:
         name = getattr(id_or_class, "__qualname__", type(id_or_class).__name__)
         return cls(name, partial(id_or_class, **kwargs), kwargs, target=_target(id_or_class))
 
+    def prepare(self) -> None:
+        """Start what it is played in and have it imported there, so that no call's time holds that."""
+        if self.apart:
+            for worker in _processes().workers:
+                worker.make(self.id, **self.kwargs).close()
+
     @property
     def reachable(self) -> bool:
         """Whether another process can build it."""
@@ -67,7 +73,7 @@ class Subject:
 
 @cache
 def _processes() -> EnvProcesses:
-    return EnvProcesses()
+    return EnvProcesses(2)
 
 
 def _make_apart(id: str, **kwargs: Any) -> Env:

@@ -17,6 +17,7 @@ setup(
         "ragen_verl.recipes.hardware",
         "ragen_verl.recipes.nano",
         "ragen_verl.recipes.paper",
+        "ragen_verl.recipes.tables",
     ],
     package_dir={"ragen_envs": "envs", "ragen_verl.recipes": "recipes"},
     package_data={
@@ -27,6 +28,7 @@ setup(
         "ragen_verl.recipes.hardware": ["*.yaml"],
         "ragen_verl.recipes.nano": ["*.yaml", "*.md"],
         "ragen_verl.recipes.paper": ["*.yaml", "*.md"],
+        "ragen_verl.recipes.tables": ["*.yaml"],
         "ragen_verl.cpu.nano": ["weights/*"],
     },
 )

@@ -1,6 +1,7 @@
 """Several variants of a recipe, several seeds each: run what is missing, then compare.
 
     ragen-verl sweep benchmarks/sweeps/stability.yaml
+    ragen-verl sweep tables/ragen_figure9     # of the package: what came out beside what a paper reports
 
 A run whose folder has a summary is done and one that was interrupted goes on, so the same command takes a sweep up
 where it stopped. Runs go one after the other, seed by seed, so that what is there can be compared at any time.
@@ -9,8 +10,11 @@ where it stopped. Runs go one after the other, seed by seed, so that what is the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib.resources import files
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -40,6 +44,8 @@ class Sweep:
         variants: name -> Hydra overrides.
         overrides: Hydra overrides of all runs.
         panels: title -> metric, what the picture shows.
+        source: where `published` stands.
+        published: variant -> title of a panel -> what was published as the best of the run.
     """
 
     name: str = field(metadata=FILLED)
@@ -48,47 +54,87 @@ class Sweep:
     variants: dict[str, Any] = field(metadata=FILLED)
     overrides: tuple[str, ...] = ()
     panels: dict[str, Any] = field(default_factory=lambda: {"held-out success": HELD_OUT})
+    source: str = ""
+    published: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for variant, values in self.published.items():
+            if variant not in self.variants or not set(values) <= set(self.panels):
+                raise RecipeError(
+                    f"published.{variant} of the sweep {self.name} names a variant or a panel that it does not have."
+                )
 
     @classmethod
     def read(cls, path: Path) -> Sweep:
-        """A sweep from its YAML file.
+        """A sweep from its YAML file, or of the package by its name.
 
         Raises:
-            RecipeError: there is no such file, or a key is unknown, missing or of the wrong type.
+            RecipeError: there is no such sweep, or a key is unknown, missing or of the wrong type.
         """
         if not path.is_file():
-            raise RecipeError(
-                f"There is no sweep {path}: give the path of a YAML file such as benchmarks/sweeps/*.yaml."
-            )
+            known = packaged()
+            if str(path) not in known:
+                near = get_close_matches(str(path), known, n=1, cutoff=0) or [""]
+                raise RecipeError(
+                    f"There is no sweep {path}; did you mean {near[0]!r}? Give the path of a YAML file, such as "
+                    f"benchmarks/sweeps/stability.yaml, or one of {', '.join(known)}."
+                )
+            path = known[str(path)]
         return parse(cls, yaml.safe_load(path.read_text()), path.name)
 
-    def runs(self, root: Path) -> Iterator[tuple[str, int, RunFolder]]:
-        """Variant, seed and folder of every run, in the order they are run."""
+    def runs(self, root: Path, only: Collection[str] = ()) -> Iterator[tuple[str, int, RunFolder]]:
+        """Variant, seed and folder of every run, or of some variants' runs, in the order they are run.
+
+        Raises:
+            RecipeError: `only` names a variant that there is not.
+        """
+        if unknown := sorted(set(only) - set(self.variants)):
+            raise RecipeError(
+                f"The sweep {self.name} has no variant {unknown[0]!r}; it has {', '.join(self.variants)}."
+            )
         for seed in self.seeds:
             for variant in self.variants:
-                yield variant, seed, RunFolder(root / self.name / variant / f"seed{seed}")
+                if not only or variant in only:
+                    yield variant, seed, RunFolder(root / self.name / variant / f"seed{seed}")
+
+    def overrides_of(self, variant: str, seed: int, folder: RunFolder) -> list[str]:
+        """What a run is called with besides the recipe."""
+        own = [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}"]
+        return [*self.overrides, *self.variants[variant], *own, f"trainer.experiment_name={self.name}-{variant}"]
 
 
-def run(sweep: Sweep, root: Path, console: Console) -> int:
+def packaged() -> dict[str, Path]:
+    """Name -> file of the sweeps that come with the package."""
+    root = Path(str(files("ragen_verl.recipes")))
+    return {f"tables/{path.stem}": path for path in sorted((root / "tables").glob("*.yaml"))}
+
+
+def commands(sweep: Sweep, root: Path, only: Collection[str] = ()) -> Iterator[str]:
+    """The command of every run that is missing, for those who have their own queue."""
+    for variant, seed, folder in sweep.runs(root, only):
+        if not folder.summary.exists():
+            yield shlex.join(["ragen-verl", "train", sweep.recipe, *sweep.overrides_of(variant, seed, folder)])
+
+
+def run(sweep: Sweep, root: Path, console: Console, only: Collection[str] = ()) -> int:
     """Run what is missing.
 
     Args:
         sweep: what to run.
         root: parent of the sweep's folder.
         console: where runs show their progress.
+        only: names of the variants to run; all, if there are none.
 
     Returns:
         The number of runs that failed; a failed run does not keep the others from running.
     """
     failed = 0
-    runs = list(sweep.runs(root))
+    runs = list(sweep.runs(root, only))
     for number, (variant, seed, folder) in enumerate(runs, start=1):
         if folder.summary.exists():
             continue
         console.print(f"[bold]{sweep.name}[/] {number}/{len(runs)}: {variant}, seed {seed}")
-        name = f"trainer.experiment_name={sweep.name}-{variant}"
-        own = [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}", name]
-        failed += train(sweep.recipe, [*sweep.overrides, *sweep.variants[variant], *own], console) != 0
+        failed += train(sweep.recipe, sweep.overrides_of(variant, seed, folder), console) != 0
     return failed
 
 
@@ -140,6 +186,19 @@ def table(sweep: Sweep, found: dict[str, Any]) -> Table:
         seconds = [one["step_seconds"] for one in runs]
         cells = [spread(values) for values in (first, best, last, seconds)]
         out.add_row(variant, str(len(runs)), *cells, "; ".join(verdicts))
+    return out
+
+
+def comparison(sweep: Sweep, found: dict[str, Any]) -> Table:
+    """The best value of every run beside what was published, a row for each published number."""
+    out = Table(title=f"{sweep.name}: the best of a run, beside {sweep.source}", box=None, header_style="bold")
+    for column in ("variant", "panel", "seeds", "here", "published"):
+        out.add_column(column, justify="left" if column in ("variant", "panel") else "right")
+    for variant, values in sweep.published.items():
+        runs = [one["series"] for one in found["runs"] if one["variant"] == variant and one["summary"]]
+        for title, value in values.items():
+            best = [max(number for _, number in series[title]) for series in runs if series.get(title)]
+            out.add_row(variant, title, str(len(best)), spread(best), f"{value:.3f}")
     return out
 
 

@@ -117,14 +117,15 @@ def test_arguments_that_cannot_be_read_are_refused(pair):
 
 
 def test_recipes_are_listed_with_a_summary_and_parts_apart():
-    recipes, parts = dict(find()), dict(find(parts=True))
+    recipes, parts, sweeps = (dict(find(kind)) for kind in ("recipe", "part", "sweep"))
     root = Path(str(files("ragen_verl.recipes")))
-    assert {*recipes, *parts} == {path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml")}
+    assert {*recipes, *parts, *sweeps} == {path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml")}
     assert "nano/frozen_lake" in recipes
     assert all("/" in name and name.split("/")[0] not in PARTS for name in recipes)
-    assert all(text and not text.startswith("@") for text in {**recipes, **parts}.values())
+    assert all(text and not text.startswith("@") for text in {**recipes, **parts, **sweeps}.values())
     assert "nano/frozen_lake" in run("recipes").output
     assert "nano/frozen_lake" not in run("recipes", "--parts").output
+    assert all(name in run("recipes", "--tables").output for name in sweeps)
 
 
 @pytest.mark.parametrize(

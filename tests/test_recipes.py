@@ -7,6 +7,7 @@ values. For Megatron verl's validation stops at its dataclasses, which do not im
 from __future__ import annotations
 
 import copy
+import json
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -24,6 +25,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config
 
 from ragen_verl.config import register_resolvers
 from ragen_verl.errors import RecipeError
+from ragen_verl.sweep import Sweep, packaged
 from ragen_verl.validate import check
 
 ROOT = Path(ragen_verl.recipes.__path__[0])
@@ -61,6 +63,24 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     )  # fmt: skip
     config.save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def local_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """Recipe -> overrides that put a small table of the same form in the place of the hub's."""
+    rows = {
+        "metamathqa": [
+            {"query": f"{n} + 1?", "original_question": f"{n}?", "response": f"The answer is: {n + 1}"}
+            for n in range(40)
+        ],
+        "countdown": [{"target": n + 3, "nums": [n, 1, 2]} for n in range(1, 41)],
+    }
+    found = {}
+    for name, table in rows.items():
+        file = tmp_path_factory.mktemp(name) / "rows.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in table))
+        found[name] = [f"ragen.{split}.envs.0.kwargs.dataset={file}" for split in ("train", "val")]
+    return found
 
 
 def composed(recipe: str, *overrides: str) -> DictConfig:
@@ -113,10 +133,33 @@ def test_first_comment_is_the_command(recipe: str) -> None:
     ("recipe", "hardware"),
     [(recipe, hardware) for recipe in PAPER for hardware in GPU if hardware == "gpu" or "sokoban" in recipe],
 )
-def test_paper_recipe_passes_our_checks_and_verls(recipe: str, hardware: str, tiny_model: str) -> None:
-    config = paper(tiny_model, f"hardware={hardware}", recipe=recipe)
+def test_paper_recipe_passes_our_checks_and_verls(
+    recipe: str, hardware: str, tiny_model: str, local_tables: dict[str, list[str]]
+) -> None:
+    local = local_tables.get(recipe.removeprefix("paper/").removesuffix("_ragen2"), [])
+    config = paper(tiny_model, f"hardware={hardware}", *local, recipe=recipe)
     check(config)
     verl_accepts(config)
+
+
+@pytest.mark.parametrize("name", sorted(packaged()))
+def test_every_run_of_a_table_passes_our_checks(name: str, tiny_model: str, local_tables: dict[str, list[str]]) -> None:
+    sweep = Sweep.read(Path(name))
+    for variant, seed, folder in sweep.runs(Path("runs")):
+        overrides = sweep.overrides_of(variant, seed, folder)
+        model = f"actor_rollout_ref.model.path={tiny_model}"
+        local = next((rows for env, rows in local_tables.items() if f"env={env}" in overrides), [])
+        config = composed(sweep.recipe, *overrides, *local, model)
+        check(config)
+        groups, per_update = config.ragen.train.envs[0].groups, config.actor_rollout_ref.actor.ppo_mini_batch_size
+        members = config.actor_rollout_ref.rollout.n
+        if name not in ("tables/ragen_figure10",):
+            assert groups * members == 128
+        assert per_update * members == 32
+        for metric in sweep.panels.values():
+            env = metric.removeprefix("val-env/").partition("/")[0]
+            if metric.count("/") == 2 and any(metric == sweep.panels[title] for title in sweep.published[variant]):
+                assert env in {one.get("name") or one.id.rpartition("-v")[0] for one in config.ragen.val.envs}
 
 
 @pytest.mark.parametrize("recipe", NANO)

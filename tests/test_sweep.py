@@ -42,11 +42,63 @@ def finish(folder: RunFolder, seed: int, steps: int = 40) -> None:
     folder.finish(recipe="r", seed=seed)
 
 
-@pytest.mark.parametrize("path", sorted((Path(__file__).parent.parent / "benchmarks" / "sweeps").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "path",
+    [*sorted((Path(__file__).parent.parent / "benchmarks" / "sweeps").glob("*.yaml")), *sweeps.packaged().values()],
+    ids=lambda path: path.stem,
+)
 def test_the_sweeps_of_the_repository_can_be_read(path: Path) -> None:
     sweep = Sweep.read(path)
     assert sweep.name == path.stem
     assert len(list(sweep.runs(Path("runs")))) == len(sweep.seeds) * len(sweep.variants)
+    assert bool(sweep.source) == bool(sweep.published)
+
+
+@pytest.mark.parametrize(("name", "path"), sweeps.packaged().items())
+def test_a_sweep_of_the_package_is_found_by_its_name_and_says_its_command(name: str, path: Path) -> None:
+    assert Sweep.read(Path(name)) == Sweep.read(path)
+    assert path.read_text().startswith(f"# ragen-verl sweep {name}\n")
+    assert Sweep.read(path).published.keys() == Sweep.read(path).variants.keys()
+
+
+def test_an_unknown_sweep_is_answered_with_the_nearest() -> None:
+    with pytest.raises(RecipeError, match="did you mean 'tables/ragen_figure9'"):
+        Sweep.read(Path("tables/ragen_figure99"))
+
+
+def test_published_numbers_belong_to_a_variant_and_a_panel(tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    for published in ("{c: {entropy: 1.0}}", "{a: {other: 1.0}}"):
+        path.write_text(SWEEP + f"source: here\npublished: {published}\n")
+        with pytest.raises(RecipeError, match="variant or a panel that it does not have"):
+            Sweep.read(path)
+
+
+def test_the_best_of_each_run_stands_beside_what_was_published(file: Path, tmp_path: Path) -> None:
+    file.write_text(SWEEP + "source: figure 1\npublished: {a: {held-out success: 0.9}, b: {entropy: 1.5}}\n")
+    sweep = Sweep.read(file)
+    for _, seed, folder in sweep.runs(tmp_path, only=["a"]):
+        finish(folder, seed)
+    best = [max(row["val-env/success"] for row in folder.rows() if "val-env/success" in row)
+            for _, _, folder in sweep.runs(tmp_path, only=["a"])]  # fmt: skip
+    out = Console(file=io.StringIO(), width=120)
+    out.print(sweeps.comparison(sweep, sweeps.results(sweep, tmp_path)))
+    rows = [line.split() for line in out.file.getvalue().splitlines()]
+    assert ["a", "held-out", "success", "2", *sweeps.spread(best).split(), "0.900"] in rows
+    assert ["b", "entropy", "0", "-", "1.500"] in rows
+
+
+def test_a_dry_run_prints_the_commands_of_what_is_missing(file: Path, tmp_path: Path) -> None:
+    finish(next(folder for _, _, folder in Sweep.read(file).runs(tmp_path, only=["b"])), 1)
+    done = CliRunner().invoke(app, ["sweep", str(file), "--runs", str(tmp_path), "--dry-run", "--only", "b"])
+    (line,) = done.output.splitlines()
+    assert line.startswith("ragen-verl train nano/frozen_lake trainer.total_training_steps=2 algorithm=starpo_s ")
+    assert f"ragen.run.dir={tmp_path}/two/b/seed2" in line and "ragen.train.seed=2" in line
+
+
+def test_a_variant_that_there_is_not_is_refused(file: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["sweep", str(file), "--runs", str(tmp_path), "--only", "c"])
+    assert done.exit_code == 2 and "no variant 'c'; it has a, b" in done.stderr
 
 
 def test_runs_go_seed_by_seed(file: Path, tmp_path: Path) -> None:

@@ -16,18 +16,17 @@ from ragen_verl.errors import RecipeError
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
 #: beside the folders are pieces too.
 PARTS = ("algorithm", "env", "hardware")
+TABLES = "tables"
 
 
-def find(parts: bool = False) -> Iterator[tuple[str, str]]:
-    """Name and first comment of every recipe in the package, or of every part.
-
-    Args:
-        parts: whether to list the pieces instead.
-    """
+def find(kind: str = "recipe") -> Iterator[tuple[str, str]]:
+    """Name and first comment of every file of a kind in the package: "recipe", "part" or "sweep"."""
     root = Path(str(files("ragen_verl.recipes")))
     for path in sorted([*root.glob("*.yaml"), *root.glob("*/*.yaml")]):
         name = path.relative_to(root).with_suffix("").as_posix()
-        if parts is (path.parent.name in PARTS or "/" not in name):
+        folder = path.parent.name
+        its = "sweep" if folder == TABLES else "part" if folder in PARTS or "/" not in name else "recipe"
+        if its == kind:
             yield name, summary(path.read_text("utf-8"))
 
 
@@ -42,8 +41,10 @@ def check(recipe: str) -> None:
     names = [name for name, _ in find()]
     if recipe in names:
         return
-    if recipe in [name for name, _ in find(parts=True)]:
+    if recipe in [name for name, _ in find("part")]:
         raise RecipeError(f"{recipe!r} is a part of recipes: train one of {', '.join(names)}.")
+    if recipe in [name for name, _ in find("sweep")]:
+        raise RecipeError(f"{recipe!r} is a sweep of several runs: run `ragen-verl sweep {recipe}`.")
     nearest = max(names, key=lambda name: SequenceMatcher(None, recipe.casefold(), name).ratio())
     raise RecipeError(f"There is no recipe {recipe!r}; did you mean {nearest!r}? `ragen-verl recipes` lists them.")
 
@@ -63,11 +64,15 @@ def summary(text: str) -> str:
 
 
 @app.command()
-def recipes(parts: bool = typer.Option(False, "--parts", help="List the pieces that recipes are made of.")) -> None:
+def recipes(
+    parts: bool = typer.Option(False, "--parts", help="List the pieces that recipes are made of."),
+    tables: bool = typer.Option(False, "--tables", help="List the sweeps that rerun what papers report."),
+) -> None:
     """List the recipes of the package: what `ragen-verl train` takes."""
+    kind = "part" if parts else "sweep" if tables else "recipe"
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("part" if parts else "recipe", no_wrap=True)
+    table.add_column(kind, no_wrap=True)
     table.add_column("what it is")
-    for name, text in find(parts):
+    for name, text in find(kind):
         table.add_row(name, text)
     console().print(table)

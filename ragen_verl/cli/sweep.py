@@ -12,20 +12,29 @@ from ragen_verl.cli.app import app, console
 
 @app.command()
 def sweep(
-    file: Path = typer.Argument(help="The sweep's YAML file, such as benchmarks/sweeps/stability.yaml."),
+    file: Path = typer.Argument(
+        help="The sweep's YAML file, such as benchmarks/sweeps/stability.yaml, or one of the package: tables/NAME."
+    ),
+    only: list[str] = typer.Option((), "--only", help="A variant to run; may be repeated.  [default: all]"),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Run nothing, print the commands of the missing runs."),
     runs: Path = typer.Option(Path("runs/sweeps"), help="Where runs are kept; what is there is not run again."),
     out: Path = typer.Option(Path("benchmarks/results"), help="Where the JSON and the picture go."),
     report_only: bool = typer.Option(False, "--report-only", help="Run nothing, report what is there."),
 ) -> None:
     """Train every variant of a sweep with every seed, one after the other, and compare them.
 
-    The same command takes an interrupted sweep up where it stopped.
+    The same command takes an interrupted sweep up where it stopped. The package's sweeps, which `ragen-verl recipes
+    --tables` lists, rerun what papers report and print their numbers beside yours.
     """
     from ragen_verl import sweep as sweeps
     from ragen_verl.report.sweep import sweep_figure
 
     wanted = sweeps.Sweep.read(file)
-    failed = 0 if report_only else sweeps.run(wanted, runs, console())
+    if dry_run:
+        for command in sweeps.commands(wanted, runs, only):
+            typer.echo(command)
+        return
+    failed = 0 if report_only else sweeps.run(wanted, runs, console(), only)
     found = sweeps.results(wanted, runs)
     if not found["runs"]:
         console().print(f"No run of {wanted.name} has begun in {runs}.")
@@ -33,5 +42,7 @@ def sweep(
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{wanted.name}.json").write_text(json.dumps(found, indent=1) + "\n")
     console().print(sweeps.table(wanted, found))
+    if wanted.published:
+        console().print(sweeps.comparison(wanted, found))
     console().print(f"{out / wanted.name}.json and {sweep_figure(found, out / f'{wanted.name}.png')}")
     raise typer.Exit(1 if failed else 0)

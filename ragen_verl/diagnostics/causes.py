@@ -313,8 +313,8 @@ CAUSES = (
         ("echo/format_valid", "train/valid"),
         format_collapse,
         "Go back to the last good checkpoint with a lower actor_rollout_ref.actor.optim.lr or fewer updates per step; "
-        "check that ragen.rollout.response_length does not cut answers off. If returns rise meanwhile, an answer that is "
-        "not valid costs less than a move: set ragen.rollout.format_penalty further below 0.",
+        "check that ragen.rollout.response_length does not cut answers off. If returns rise meanwhile, an answer that "
+        "is not valid costs less than a move: set ragen.rollout.format_penalty further below 0.",
     ),
     Cause(
         "variance_death",

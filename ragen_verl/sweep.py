@@ -142,17 +142,19 @@ def results(sweep: Sweep, root: Path) -> dict[str, Any]:
     """Everything the table and the picture need, of the runs that have been started.
 
     Returns:
-        `runs`: per run variant, seed, summary (None while it runs), verdict, and per panel the (step, value) pairs.
+        `runs`: per run variant, seed, summary (None while it runs), verdict, and the (step, value) pairs of held-out
+        success and of every panel.
     """
     found = []
     for variant, seed, folder in sweep.runs(root):
         rows = folder.rows()
         if not rows:
             continue
-        series = {
-            title: [(row["step"], row[metric]) for row in rows if metric in row]
-            for title, metric in sweep.panels.items()
-        }
+
+        def points(metric: str, rows: list[dict] = rows) -> list[tuple[int, float]]:
+            return [(row["step"], row[metric]) for row in rows if metric in row]
+
+        series = {title: points(metric) for title, metric in sweep.panels.items()}
         found.append(
             {
                 "variant": variant,
@@ -162,6 +164,7 @@ def results(sweep: Sweep, root: Path) -> dict[str, Any]:
                 "step_seconds": mean(times)
                 if (times := [row[STEP_SECONDS] for row in rows if STEP_SECONDS in row])
                 else None,
+                "held_out": points(HELD_OUT),
                 "series": series,
             }
         )
@@ -175,7 +178,7 @@ def table(sweep: Sweep, found: dict[str, Any]) -> Table:
         out.add_column(column, justify="left" if column in ("variant", "verdicts") else "right")
     for variant in sweep.variants:
         runs = [one for one in found["runs"] if one["variant"] == variant and one["summary"]]
-        held_out = [[value for _, value in one["series"].get("held-out success", [])] for one in runs]
+        held_out = [[value for _, value in one["held_out"]] for one in runs]
         held_out = [values for values in held_out if values]
         first, best, last = ([pick(values) for values in held_out] for pick in (lambda v: v[0], max, lambda v: v[-1]))
         verdicts = [

@@ -61,6 +61,15 @@ NOTES = """
 - tokens of an observation with the nano model's tokenizer, which has a token for each cell of a grid and spells rare
   words by letters; `ragen-verl env check ID --tokenizer FOLDER` counts with yours.
 """
+ROLLOUTS = """## In a rollout
+
+`benchmarks/rollout_concurrency.py`, on {cores} cores: vLLM and the nano model play {episodes} episodes of FrozenLake,
+{in_flight} at a time, whose actions take {low} to {high} ms each. The rollout, where every episode goes on when its own
+answer is there, beside one that samples all and then steps all; and the rollout without that latency beside the engine
+alone with the same prompts and numbers of tokens. Ratios of throughput, median of the rounds.
+
+| tokens an answer | beside lock-step | beside the engine alone |
+|---|---:|---:|"""
 
 
 def figures(id: str, episodes: int) -> dict[str, Any]:
@@ -138,7 +147,7 @@ def of_gym_sokoban() -> tuple[Callable, Callable]:
         np.random.seed(seed)
         env.reset()
 
-    return reset, lambda k: bool(env.step(k + 1, observation_mode="tiny_world")[2])
+    return reset, lambda k: bool(env.step(k + 1, observation_mode="tiny_rgb_array")[2])
 
 
 def compare(seconds: float) -> list[dict[str, Any]]:
@@ -196,7 +205,7 @@ def page(result: dict[str, Any]) -> str:
     lines += [
         "## Beside others",
         "",
-        "Per second of CPU time, one thread, in turns; text observations on both sides.",
+        "Per second of CPU time, one thread, in turns; observations are text, those of gym-sokoban its smallest images.",
         "",
     ]
     lines += ["| what | beside | resets/s | theirs | ratio | steps/s | theirs | ratio |", "|---|---|" + "---:|" * 6]
@@ -216,8 +225,22 @@ def page(result: dict[str, Any]) -> str:
         "gymnasium draws one board per id and has to be built anew for every level; its text is that of `render`.",
         "Generation of Sokoban levels beside gym-sokoban's: `benchmarks/sokoban_levels.py`.",
         "",
+        *rollouts(),
     ]
     return "\n".join(lines)
+
+
+def rollouts() -> list[str]:
+    """The part of the page on whole rollouts, from what rollout_concurrency.py has measured."""
+    found = json.loads((OUT.parent / "rollout_concurrency.json").read_text())
+    low, high = (f"{1000 * seconds:.0f}" for seconds in found["latency_seconds"])
+    lines = [ROLLOUTS.format(low=low, high=high, **found)]
+    for row in found["measured"]:
+        asked = row["answer_tokens"]
+        tokens = asked if isinstance(asked, int) else f"{row['tokens'] / row['turns']:.0f} ({asked})"
+        engine = row["no_latency_to_engine_alone"]
+        lines.append(f"| {tokens} | {row['asynchronous_to_lock_step']:.2f} | {engine:.2f} |")
+    return [*lines, ""]
 
 
 def main() -> None:

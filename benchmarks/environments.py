@@ -205,7 +205,7 @@ def page(result: dict[str, Any]) -> str:
     lines += [
         "## Beside others",
         "",
-        "Per second of CPU time, one thread, in turns; observations are text, those of gym-sokoban its smallest images.",
+        "Per second of CPU time, one thread, in turns; observations are text, gym-sokoban's its smallest images.",
         "",
     ]
     lines += ["| what | beside | resets/s | theirs | ratio | steps/s | theirs | ratio |", "|---|---|" + "---:|" * 6]

@@ -39,7 +39,10 @@ def sweep_figure(found: dict[str, Any], out: Path) -> Path:
         panels[0].plot([], [], color=f"C{number}", label=variant)
     panels[0].plot([], [], "v", color="grey", label="first warning")
     panels[0].legend(fontsize="small")
-    for axes in panels[-2:]:
+    for axes in panels[len(titles) :]:
+        axes.set_visible(False)
+    for axes in panels[len(titles) - 2 : len(titles)]:
         axes.set_xlabel("step")
+        axes.tick_params(labelbottom=True)
     FigureCanvasAgg(figure).print_png(str(out))
     return out

@@ -27,6 +27,7 @@ LEFT_OUT = {
     "torchaudio": "CUDA build on the default index; sound only",
     "torchcodec": "CUDA build on the default index; video only",
     "chess": "GPL; textarena imports it for the boards of its two-player chess only",
+    "spacy": "large; jericho imports it to split commands of its own games only",
     "wandb": "verl imports it only when the recipe's logger names it",
 }
 #: Installed in a version that somebody in the stack does not allow: (who asks, for what).

@@ -119,7 +119,8 @@ def test_arguments_that_cannot_be_read_are_refused(pair):
 def test_recipes_are_listed_with_a_summary_and_parts_apart():
     recipes, parts, sweeps = (dict(find(kind)) for kind in ("recipe", "part", "sweep"))
     root = Path(str(files("ragen_verl.recipes")))
-    assert {*recipes, *parts, *sweeps} == {path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml")}
+    there = {path.relative_to(root).with_suffix("").as_posix() for path in root.rglob("*.yaml")}
+    assert {*recipes, *parts, *sweeps} == there
     assert "nano/frozen_lake" in recipes
     assert all("/" in name and name.split("/")[0] not in PARTS for name in recipes)
     assert all(text and not text.startswith("@") for text in {**recipes, **parts, **sweeps}.values())

@@ -41,7 +41,7 @@ class Sweep:
         name: of the folder of runs and of the results.
         recipe: what every run trains.
         seeds: `ragen.train.seed` of the repetitions.
-        variants: name -> Hydra overrides.
+        variants: name -> Hydra overrides; a list among them stands for its elements, so that YAML's anchors serve.
         overrides: Hydra overrides of all runs.
         panels: title -> metric, what the picture shows.
         source: where `published` stands.
@@ -100,7 +100,8 @@ class Sweep:
     def overrides_of(self, variant: str, seed: int, folder: RunFolder) -> list[str]:
         """What a run is called with besides the recipe."""
         own = [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}"]
-        return [*self.overrides, *self.variants[variant], *own, f"trainer.experiment_name={self.name}-{variant}"]
+        variants = [one for part in self.variants[variant] for one in ([part] if isinstance(part, str) else part)]
+        return [*self.overrides, *variants, *own, f"trainer.experiment_name={self.name}-{variant}"]
 
 
 def packaged() -> dict[str, Path]:

@@ -61,6 +61,15 @@ def test_a_sweep_of_the_package_is_found_by_its_name_and_says_its_command(name: 
     assert Sweep.read(path).published.keys() == Sweep.read(path).variants.keys()
 
 
+def test_a_list_among_the_overrides_stands_for_its_elements(tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text(SWEEP.replace("{a: [], b: [algorithm=starpo_s]}", "{a: [x=1, &more [y=2, z=3]], b: [*more, w=4]}"))
+    sweep = Sweep.read(path)
+    runs = {variant: sweep.overrides_of(variant, seed, folder) for variant, seed, folder in sweep.runs(tmp_path)}
+    common = ["trainer.total_training_steps=2"]
+    assert runs["a"][:4] == [*common, "x=1", "y=2", "z=3"] and runs["b"][:4] == [*common, "y=2", "z=3", "w=4"]
+
+
 def test_an_unknown_sweep_is_answered_with_the_nearest() -> None:
     with pytest.raises(RecipeError, match="did you mean 'tables/ragen_figure9'"):
         Sweep.read(Path("tables/ragen_figure99"))

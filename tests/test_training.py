@@ -1,4 +1,7 @@
-"""Real trainings: verl, Ray, FSDP2 and vLLM on this machine's CPU, with the recipe people start with."""
+"""Real trainings: verl, Ray, FSDP2 and vLLM on this machine's CPU, with the recipe people start with, and on a mixture.
+
+All in one file, which is one process's: trainings at the same time would slow each other.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from env_servers import server_processes
 
 from ragen_verl.run import _command
 from ragen_verl.run_folder import RunFolder
@@ -177,3 +182,57 @@ def test_same_weights_and_seeds_sample_the_same_episodes(straight: RunFolder, in
         same = sum(ours[key] == theirs[key] for key in ours)
         # batches form by arrival, and a sum in another order may move a token's probability by one rounding
         assert same >= 0.9 * len(ours)
+
+
+# -- four environments at once: two of ours, gymnasium's own, one on a server ------------------------------------------
+
+MIXED_GROUPS, MIXED_MEMBERS, MIXED_STEPS, EACH_HELD_OUT = 8, 2, 2, 6
+MIXED = [
+    f"trainer.total_training_steps={MIXED_STEPS}",
+    f"trainer.test_freq={MIXED_STEPS}",
+    "trainer.val_before_train=false",
+    "trainer.save_freq=-1",
+    f"ragen.train.groups={MIXED_GROUPS}",
+    *(f"ragen.val.envs.{number}.groups={EACH_HELD_OUT}" for number in range(4)),
+    *(f"ragen.generalisation.envs.{number}.groups={EACH_HELD_OUT}" for number in range(2)),
+    f"actor_rollout_ref.rollout.n={MIXED_MEMBERS}",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
+]
+SHARES = {"FrozenLake": 3, "SlipperyLake": 1, "GymLake": 2, "Sokoban": 2}
+NEVER_TRAINED = ("Bandit", "FrozenLake5x5")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "mixture")
+    command = _command("nano/mixture", [*MIXED, f"ragen.run.dir={folder.path}"])
+    with server_processes(["SimpleSokoban-v0"]) as [(url, _)]:
+        env = {**os.environ, "RAGEN_VERL_ENV_URL": url}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=env)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
+
+
+def played(folder: RunFolder, split: str, step: int) -> Counter:
+    records = trajectories(folder, split, step)
+    assert not any(record["excluded"] for record in records)
+    return Counter(record["env_id"] for record in records)
+
+
+def test_every_environment_has_its_share_of_every_step(mixed: RunFolder) -> None:
+    rows = mixed.rows()
+    assert [row["step"] for row in rows] == list(range(1, MIXED_STEPS + 1))
+    for row in rows:
+        assert {name: row[f"train/{name}/groups"] for name in SHARES} == SHARES
+        assert row["actor/grad_norm"] > 0
+        assert played(mixed, "train", row["step"]) == {name: MIXED_MEMBERS * share for name, share in SHARES.items()}
+
+
+def test_held_out_and_other_environments_are_scored_apart(mixed: RunFolder) -> None:
+    last = mixed.rows()[-1]
+    assert played(mixed, "val", MIXED_STEPS) == dict.fromkeys(SHARES, EACH_HELD_OUT)
+    assert played(mixed, "generalisation", MIXED_STEPS) == dict.fromkeys(NEVER_TRAINED, EACH_HELD_OUT)
+    scored = [f"val-env/{name}/success" for name in SHARES]
+    scored += [f"generalisation/{name}/success" for name in NEVER_TRAINED]
+    assert all(0 <= last[key] <= 1 for key in scored)

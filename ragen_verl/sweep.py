@@ -74,9 +74,9 @@ class Sweep:
         if not path.is_file():
             known = packaged()
             if str(path) not in known:
-                near = get_close_matches(str(path), known, n=1, cutoff=0) or [""]
+                (near,) = get_close_matches(str(path), known, n=1, cutoff=0)
                 raise RecipeError(
-                    f"There is no sweep {path}; did you mean {near[0]!r}? Give the path of a YAML file, such as "
+                    f"There is no sweep {path}; did you mean {near!r}? Give the path of a YAML file, such as "
                     f"benchmarks/sweeps/stability.yaml, or one of {', '.join(known)}."
                 )
             path = known[str(path)]
@@ -151,11 +151,6 @@ def results(sweep: Sweep, root: Path) -> dict[str, Any]:
         rows = folder.rows()
         if not rows:
             continue
-
-        def points(metric: str, rows: list[dict] = rows) -> list[tuple[int, float]]:
-            return [(row["step"], row[metric]) for row in rows if metric in row]
-
-        series = {title: points(metric) for title, metric in sweep.panels.items()}
         found.append(
             {
                 "variant": variant,
@@ -165,11 +160,16 @@ def results(sweep: Sweep, root: Path) -> dict[str, Any]:
                 "step_seconds": mean(times)
                 if (times := [row[STEP_SECONDS] for row in rows if STEP_SECONDS in row])
                 else None,
-                "held_out": points(HELD_OUT),
-                "series": series,
+                "held_out": points(rows, HELD_OUT),
+                "series": {title: points(rows, metric) for title, metric in sweep.panels.items()},
             }
         )
     return {"sweep": sweep.name, "recipe": sweep.recipe, "overrides": list(sweep.overrides), "runs": found}
+
+
+def points(rows: list[dict[str, Any]], metric: str) -> list[tuple[int, float]]:
+    """(step, value) of the rows that have a metric."""
+    return [(row["step"], row[metric]) for row in rows if metric in row]
 
 
 def table(sweep: Sweep, found: dict[str, Any]) -> Table:

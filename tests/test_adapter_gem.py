@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 
 from ragen_verl import Env, Step, make
 from ragen_verl.env import check, registry
-from ragen_verl.env.adapters.gem import GemEnv
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.process import EnvProcesses
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
@@ -559,26 +558,3 @@ def test_the_package_s_import_leaves_logging_alone():
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == f"[] {logging.WARNING}"
-
-
-def test_a_missing_package_says_how_to_install_it():
-    code = (
-        "import sys\nclass Block:\n    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] == 'gem': raise ModuleNotFoundError(name=name)\n"
-        "sys.meta_path.insert(0, Block())\nfrom ragen_verl.env.adapters.gem import GemEnv\n"
-        "from ragen_verl.errors import MissingExtra\n"
-        "try: GemEnv('game:Sudoku-v0-easy')\nexcept MissingExtra as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert 'need gem: run pip install "ragen-verl[gem]"' in done.stdout
-    assert "pip install --no-deps gem-llm==0.1.0" in done.stdout
-
-
-def test_nothing_is_imported_before_it_is_asked_for():
-    code = (
-        "import sys\nimport ragen_verl.env.adapters.gem\n"
-        "print([m for m in ('gem', 'reasoning_gym', 'nltk', 'sympy', 'datasets') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-    assert GemEnv.__doc__

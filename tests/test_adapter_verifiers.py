@@ -30,19 +30,6 @@ PLAYED = [("verifiers:vf-sums", 3), ("verifiers:vf-guess", 5)]
 slow = pytest.mark.slow
 
 
-def test_a_missing_package_names_both_ways_to_have_it():
-    code = (
-        "import sys\nclass Block:\n    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] == 'verifiers': raise ModuleNotFoundError(name=name)\n"
-        "sys.meta_path.insert(0, Block())\nfrom ragen_verl.env.adapters.verifiers import VerifiersEnv\n"
-        "from ragen_verl.errors import MissingExtra\n"
-        "try: VerifiersEnv('reverse-text')\nexcept MissingExtra as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert 'need verifiers: run pip install "ragen-verl[verifiers]" where its pins' in done.stdout
-    assert "`ragen-verl env serve verifiers:reverse-text` there, and play http://" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [

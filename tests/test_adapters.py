@@ -17,7 +17,7 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
-from environment_contract import HOSTILE, TEXTS
+from environment_contract import HOSTILE, SECTIONS, TEXTS
 from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,8 +75,7 @@ def test_what_every_environment_keeps(id, kwargs, answers):
     assert isinstance(env, Env) and env.max_actions <= 200
     with pytest.raises(ResetNeeded):
         env.step(answers[0] if answers else env.actions[0])
-    sections = "Description|Action Space|Observation Space|Starting State|Rewards|Episode End|Arguments|Version History"
-    assert all(f"## {section}\n" in type(env).__doc__ for section in sections.split("|"))
+    assert all(f"## {section}\n" in type(env).__doc__ for section in SECTIONS.split("|"))
     first = env.reset(seed=1)[0]
     assert first and first == env.render() and first in env.observation_space and env.instruction
     for text in HOSTILE:
@@ -507,15 +506,21 @@ def test_another_package_can_bring_its_own_prefix(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("id", "package", "extra"),
+    ("id", "package", "extra", "further"),
     [
-        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid", "minigrid"),
-        ("textarena:GuessTheNumber-v0", "textarena", "textarena"),
-        ("reasoning-gym:countdown", "reasoning_gym", "reasoning-gym"),
-        ("openenv:http://127.0.0.1:1", "openenv", "openenv"),
+        ("minigrid:MiniGrid-Empty-5x5-v0", "minigrid", "minigrid", ""),
+        ("textarena:GuessTheNumber-v0", "textarena", "textarena", ""),
+        ("reasoning-gym:countdown", "reasoning_gym", "reasoning-gym", ""),
+        ("openenv:http://127.0.0.1:1", "openenv", "openenv", ""),
+        ("gem:game:Sudoku-v0-easy", "gem", "gem", "pip install --no-deps gem-llm==0.1.0"),
+        ("verifiers:reverse-text", "verifiers", "verifiers", " where its pins"),
+        (
+            *("verifiers:reverse-text", "verifiers", "verifiers"),
+            "`ragen-verl env serve verifiers:reverse-text` there, and play http://",
+        ),
     ],
 )
-def test_a_missing_package_names_its_extra(id, package, extra, monkeypatch):
+def test_a_missing_package_names_its_extra(id, package, extra, further):
     code = (
         "import sys\nclass Block:\n    def find_spec(self, name, path=None, target=None):\n"
         f"        if name.partition('.')[0] == {package!r}: raise ModuleNotFoundError(name=name)\n"
@@ -524,12 +529,17 @@ def test_a_missing_package_names_its_extra(id, package, extra, monkeypatch):
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert f'need {package}: run pip install "ragen-verl[{extra}]"' in done.stdout
+    assert further in done.stdout
 
 
 def test_nothing_is_imported_before_it_is_asked_for():
+    """The adapters are, what they adapt is not."""
+    packages = ["minigrid", "textarena", "reasoning_gym", "openenv", "pygame", "gem", "verifiers"]
+    packages += ["nltk", "sympy", "datasets"]
     code = (
-        "import sys, ragen_verl\nfrom ragen_verl.env import ids\nids()\n"
-        "print([m for m in ('minigrid', 'textarena', 'reasoning_gym', 'openenv', 'pygame') if m in sys.modules])"
+        "import sys, ragen_verl\nfrom ragen_verl.env import ids, registry\nids()\n"
+        "print(all(registry.builder(f'{prefix}:x').func.__doc__ for prefix in registry.adapters()))\n"
+        f"print([m for m in {packages!r} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.split() == ["True", "[]"]

@@ -211,9 +211,7 @@ def test_the_command_refuses_what_cannot_be_right(server):
     ],
 )
 def test_a_missing_package_names_its_extra(package, args, name):
-    code = (
-        f"import sys; sys.modules[{package!r}] = None; sys.argv[1:] = {args!r}; from ragen_verl.cli import app; app()"
-    )
+    code = f"import sys; sys.modules[{package!r}] = None; from ragen_verl.cli import app; app({args!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2, done.stderr
     assert name in done.stderr and 'pip install "ragen-verl[serve]"' in done.stderr

@@ -15,6 +15,9 @@ from ragen_envs.text import FreeTextEnv
 from ragen_verl.env.core import Names, Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv
 
+QUESTION = "Answer the question. Give the answer alone, in the form that is asked for."
+"""The instruction where an episode is one question of a package."""
+
 MOST_ACTIONS = 200
 """The largest budget that an adapter takes from a package: its limits are made for agents that act in microseconds."""
 
@@ -170,6 +173,24 @@ class ForeignEnv(FreeTextEnv):
 def cut(text: str, limit: int = 20_000) -> str:
     """Return `text` with at most `limit` characters."""
     return text if len(text) <= limit else text[: limit - 4] + "\n..."
+
+
+def sendable(action: str, limit: int) -> str:
+    """Return the first `limit` characters of an action, lone surrogates replaced, which not every package can take."""
+    return action[:limit].encode("utf-8", "replace").decode()
+
+
+def one_line(error: BaseException, limit: int) -> str:
+    """Return an error's type and, in one line of at most `limit` characters, what it says."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:limit]}"
+
+
+def needs_nltk(data: str) -> str:
+    """The end of a sentence about words that could not be had."""
+    return (
+        f"needs data of NLTK that could not be downloaded: run python -m nltk.downloader {data} where there is a "
+        "network, or set NLTK_DATA."
+    )
 
 
 def reject(prefix: str, sentence: str) -> RecipeError:

@@ -8,7 +8,18 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from ragen_verl.env.adapters.foreign import MOST_ACTIONS, ForeignEnv, cut, nearest, need, reject
+from ragen_verl.env.adapters.foreign import (
+    MOST_ACTIONS,
+    QUESTION,
+    ForeignEnv,
+    cut,
+    nearest,
+    need,
+    needs_nltk,
+    one_line,
+    reject,
+    sendable,
+)
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.adapters.reasoning_gym import harmless
 from ragen_verl.env.core import Step
@@ -121,12 +132,9 @@ class GemEnv(ForeignEnv):
             with GlobalRandomness()():
                 return _package().make(self.id, **{**own, **self.kwargs})
         except Exception as error:
-            sentence = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            sentence = one_line(error, 200)
             if type(error) is LookupError:  # not its subclasses: this is how NLTK tells
-                reason = (
-                    "needs data of NLTK that could not be downloaded: run python -m nltk.downloader words where there "
-                    "is a network, or set NLTK_DATA."
-                )
+                reason = needs_nltk("words")
             elif self._module in (_MATHS, _QA) and "dataset" not in self.kwargs:
                 data = self.kwargs.get("dataset_name", spec.kwargs.get("dataset_name"))
                 reason = f"needs the dataset {data} of the Hugging Face hub, which could not be loaded ({sentence})."
@@ -148,7 +156,7 @@ class GemEnv(ForeignEnv):
             text, info = self.game.reset(seed=self.seed % 2**32)
         self.randomness.seed(self.dynamics)
         if self._asks:
-            self.instruction = "Answer the question. Give the answer alone, in the form that is asked for."
+            self.instruction = QUESTION
             return self.begin(cut(str(text)))
         self._set_budget()
         self.instruction = cut(text.strip())
@@ -158,7 +166,7 @@ class GemEnv(ForeignEnv):
         """Hand a text to the game, or have an answer scored."""
         if self.ended() or not isinstance(action, str):
             return self.idle(valid=isinstance(action, str))
-        text = self._enclosed(action[:_MOST_CHARACTERS].encode("utf-8", "replace").decode())
+        text = self._enclosed(sendable(action, _MOST_CHARACTERS))
         if self._asks:
             score, valid = self._score(text)
             done = score >= 1 - _ALMOST

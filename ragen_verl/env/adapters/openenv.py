@@ -9,7 +9,7 @@ from urllib.request import ProxyHandler, Request, build_opener, urlopen
 
 from gymnasium.error import ResetNeeded
 
-from ragen_verl.env.adapters.foreign import ForeignEnv, cut, need, reject
+from ragen_verl.env.adapters.foreign import ForeignEnv, cut, need, reject, sendable
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs
 
@@ -139,7 +139,7 @@ class OpenEnvEnv(ForeignEnv):
                 return None
             kind = self._schema.get("properties", {}).get(self.action_field, {}).get("type")
             return {self.action_field: self.actions.index(name) if kind in ("integer", "number") else name}
-        text = action[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
+        text = sendable(action, _MOST_CHARACTERS)
         if self.action_field is not None:
             return {self.action_field: text}
         try:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any
 
-from ragen_verl.env.adapters.foreign import ForeignEnv, cut, nearest, need, reject
+from ragen_verl.env.adapters.foreign import QUESTION, ForeignEnv, cut, nearest, need, reject
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs
@@ -83,7 +83,7 @@ class ReasoningGymEnv(ForeignEnv):
         self.kwargs = kwargs
         self.randomness = GlobalRandomness()
         self.entry: dict[str, Any] = {}
-        self.instruction = "Answer the question. Give the answer alone, in the form that is asked for."
+        self.instruction = QUESTION
         self._data: Any = self._dataset(0)
 
     def __getstate__(self) -> dict[str, Any]:

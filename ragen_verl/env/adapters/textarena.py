@@ -5,7 +5,17 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ragen_verl.env.adapters.foreign import MOST_ACTIONS, ForeignEnv, cut, nearest, need, reject
+from ragen_verl.env.adapters.foreign import (
+    MOST_ACTIONS,
+    ForeignEnv,
+    cut,
+    nearest,
+    need,
+    needs_nltk,
+    one_line,
+    reject,
+    sendable,
+)
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs
@@ -82,14 +92,10 @@ class TextArenaEnv(ForeignEnv):
         except TypeError as error:
             raise BadEnvKwargs(f"{self.name} does not take these arguments: {error}.") from error
         except LookupError as error:
-            raise reject(
-                "textarena",
-                f"{self.name} needs data of NLTK that could not be downloaded: run python -m nltk.downloader words "
-                "averaged_perceptron_tagger_eng where there is a network, or set NLTK_DATA.",
-            ) from error
+            data = needs_nltk("words averaged_perceptron_tagger_eng")
+            raise reject("textarena", f"{self.name} {data}") from error
         except Exception as error:
-            sentence = " ".join(str(error).split())[:300]
-            raise reject("textarena", f"{self.name} cannot be built ({type(error).__name__}: {sentence}).") from error
+            raise reject("textarena", f"{self.name} cannot be built ({one_line(error, 300)}).") from error
         # Only a reset would show the kind of game, and some take minutes for one.
         if "SinglePlayerState" not in inspect.getsource(inspect.getmodule(type(game))):
             raise reject("textarena", f"{self.name} is a game for several players: choose one for a single player.")
@@ -121,7 +127,7 @@ class TextArenaEnv(ForeignEnv):
         """Hand a text to the game."""
         if self.ended() or not isinstance(action, str):
             return self.idle(valid=isinstance(action, str))
-        text = action[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
+        text = sendable(action, _MOST_CHARACTERS)
         if "[" not in text:
             text = f"[{text.strip()}]"
         state = self.game.state

@@ -18,7 +18,7 @@ from typing import Any
 
 from gymnasium.error import ResetNeeded
 
-from ragen_verl.env.adapters.foreign import MOST_ACTIONS, ForeignEnv, cut, nearest, reject
+from ragen_verl.env.adapters.foreign import MOST_ACTIONS, ForeignEnv, cut, nearest, reject, sendable
 from ragen_verl.env.adapters.inverted import Ask, Inverted, Messages
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
@@ -171,7 +171,7 @@ class VerifiersEnv(ForeignEnv):
             return self.idle(valid=isinstance(action, str))
         if self._rollout is None:
             self._again(self._texts)
-        text = action[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
+        text = sendable(action, _MOST_CHARACTERS)
         with self.randomness():
             self._rollout.answer(text)
             said = self._hear()

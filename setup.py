@@ -1,34 +1,32 @@
-"""The one thing pyproject.toml cannot say: three import packages that live in folders of other names.
+"""The one thing pyproject.toml cannot say: two import packages that live in folders of other names.
 
 `envs/` is imported as `ragen_envs` and `recipes/` as `ragen_verl.recipes`, so that the repository's top level
 shows what people look for.
 """
 
+from pathlib import Path
+
 from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+DATA = (".yaml", ".md", ".txt", ".json", ".safetensors")
+
+
+def package(name: str, folder: str) -> list[str]:
+    """`name` and its subpackages, which are the subfolders of `folder`, with or without Python in them."""
+    return [name] + [
+        ".".join((name, *path.relative_to(ROOT / folder).parts))
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.is_dir() and path.name != "__pycache__"
+    ]
+
 
 setup(
     packages=[
         *find_packages(include=["ragen_verl", "ragen_verl.*"]),
-        "ragen_envs",
-        "ragen_envs.webshop",
-        "ragen_verl.recipes",
-        "ragen_verl.recipes.algorithm",
-        "ragen_verl.recipes.env",
-        "ragen_verl.recipes.hardware",
-        "ragen_verl.recipes.nano",
-        "ragen_verl.recipes.paper",
-        "ragen_verl.recipes.tables",
+        *package("ragen_envs", "envs"),
+        *package("ragen_verl.recipes", "recipes"),
     ],
     package_dir={"ragen_envs": "envs", "ragen_verl.recipes": "recipes"},
-    package_data={
-        "ragen_envs": ["data/*"],
-        "ragen_verl.recipes": ["*.yaml", "*.md"],
-        "ragen_verl.recipes.algorithm": ["*.yaml"],
-        "ragen_verl.recipes.env": ["*.yaml"],
-        "ragen_verl.recipes.hardware": ["*.yaml"],
-        "ragen_verl.recipes.nano": ["*.yaml", "*.md"],
-        "ragen_verl.recipes.paper": ["*.yaml", "*.md"],
-        "ragen_verl.recipes.tables": ["*.yaml"],
-        "ragen_verl.cpu.nano": ["weights/*"],
-    },
+    package_data={"": [f"*{ending}" for ending in DATA] + ["py.typed"]},
 )

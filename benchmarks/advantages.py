@@ -23,12 +23,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ragen_verl.advantages import ESTIMATORS
-from ragen_verl.advantages.batch import CreditBatch
+from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.estimate import estimate
-from ragen_verl.run_folder import versions
+from ragen_verl.runs.folder import versions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import slow_advantages as slow
+import reference_advantages as slow
 
 RESULT = Path(__file__).parent / "results" / "advantages.json"
 TRAJECTORIES, TOKENS, TURNS, GROUP = 1024, 4096, 20, 16
@@ -36,7 +36,7 @@ SUBSET = {"tensors": 2, "lists": 16}
 RUNS = 3
 
 
-def made(trajectories: int) -> CreditBatch:
+def made(trajectories: int) -> AdvantageBatch:
     """Random turns of about half the tokens, a reward at the end of each, states that recur."""
     rng = np.random.default_rng(0)
     rewards, mask = np.zeros((trajectories, TOKENS), np.float32), np.zeros((trajectories, TOKENS), np.int64)
@@ -46,7 +46,7 @@ def made(trajectories: int) -> CreditBatch:
         for start, stop in zip(edges[::2], edges[1::2], strict=True):
             mask[row, start:stop] = 1
             rewards[row, stop - 1] = rng.normal()
-    return CreditBatch(
+    return AdvantageBatch(
         rewards=torch.tensor(rewards),
         mask=torch.tensor(mask),
         groups=torch.arange(trajectories) // GROUP,

@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ragen_verl.env import ids, make
-from ragen_verl.env.checks import FULL, Subject
-from ragen_verl.env.checks.calls import Calls
-from ragen_verl.env.checks.measure import measure
-from ragen_verl.env.checks.scores import play_all
+from ragen_verl.env_checker import FULL, Subject
+from ragen_verl.env_checker.calls import Calls
+from ragen_verl.env_checker.measure import measure
+from ragen_verl.env_checker.scores import play_all
 from ragen_verl.errors import RecipeError
 
 ROOT = Path(__file__).parents[1]

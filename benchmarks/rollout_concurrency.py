@@ -40,13 +40,13 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoTokenizer
 
-from ragen_verl.cpu.nano import nano_model_path
+from ragen_verl.cpu.nano_model import nano_model_path
+from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.trajectory import Trajectory
-from ragen_verl.rollout.workers import EnvWorkers
-from ragen_verl.run_folder import versions
+from ragen_verl.runs.folder import versions
 
 RESULT = Path(__file__).parent / "results" / "rollout_concurrency.json"
 RULES = Protocol()
@@ -143,7 +143,7 @@ class Bench:
 
         try:
             return await play(
-                env, seed=seed, member=0, protocol=RULES, chat=self.chat, generate=generate, limits=LIMITS,
+                env, seed=seed, rollout_index=0, protocol=RULES, chat=self.chat, generate=generate, limits=LIMITS,
                 workers=self.workers, env_id="FrozenLake",
             )  # fmt: skip
         finally:

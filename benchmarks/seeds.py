@@ -16,9 +16,9 @@ from statistics import mean, stdev
 from rich.console import Console
 from rich.table import Table
 
-from ragen_verl.report.curve import learning_curve
-from ragen_verl.run import train
-from ragen_verl.run_folder import RunFolder
+from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.launch import train
+from ragen_verl.runs.plots import learning_curve
 
 ROOT = Path(__file__).parent.parent
 COLUMNS = ("success", "return", "valid")

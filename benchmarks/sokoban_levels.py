@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 from ragen_envs.sokoban import Sokoban
-from ragen_envs.sokoban_levels import Level, generate
+from ragen_envs.sokoban.levels import Level, generate
 
 CASES = (((6, 6), 1), ((8, 8), 2))
 DEPTH = 300  # both generators' default

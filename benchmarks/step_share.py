@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
-from ragen_verl.run import train
-from ragen_verl.run_folder import RunFolder, versions
+from ragen_verl.runs.folder import RunFolder, versions
+from ragen_verl.runs.launch import train
 
 RESULT = Path(__file__).parent / "results" / "step_share.json"
 STEPS, WARM = 8, 2

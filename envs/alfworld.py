@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from ragen_envs.household import canonical, check_tasks
+from ragen_envs.household.env import canonical, check_tasks
 from ragen_envs.textworld import PackagedGame, check_installed, package, tidy
 
 from ragen_verl.errors import RecipeError

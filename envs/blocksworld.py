@@ -144,7 +144,7 @@ def _stacks(below: State) -> str:
             stack = [block]
             while stack[-1] in above:
                 stack.append(above[stack[-1]])
-            stacks.append(" ".join(string.ascii_uppercase[member] for member in stack))
+            stacks.append(" ".join(string.ascii_uppercase[rollout_index] for rollout_index in stack))
     return " | ".join(stacks)
 
 

@@ -9,7 +9,7 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-from ragen_envs.tables import Split, check_split, in_split, load
+from ragen_envs.common.tables import Split, check_split, in_split, load
 
 from ragen_verl.env import Env, Step
 from ragen_verl.errors import RecipeError

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from ragen_envs.grid import DIRECTIONS, Cell, ObservationFormat, check_format, render, shortest_path
+from ragen_envs.common.grid import DIRECTIONS, Cell, ObservationFormat, check_format, render, shortest_path
 
 from ragen_verl.env import Env, Step
 from ragen_verl.errors import RecipeError

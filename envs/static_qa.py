@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from ragen_envs.answers import chosen, number, same_number, same_text
-from ragen_envs.qa import QuestionAnswer
-from ragen_envs.tables import Split, check_split, in_split, load
+from ragen_envs.common.answers import chosen, number, same_number, same_text
+from ragen_envs.common.qa import QuestionAnswer
+from ragen_envs.common.tables import Split, check_split, in_split, load
 
 from ragen_verl.errors import RecipeError
 

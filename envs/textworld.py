@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from ragen_envs.text import FreeTextEnv, clean
 
 from ragen_verl.env import Step
+from ragen_verl.env.text import FreeTextEnv, clean
 from ragen_verl.errors import MissingExtra, RecipeError
 
 _LONGEST = 300

@@ -14,8 +14,7 @@ from importlib import import_module
 
 import wrapt
 
-AGENT_LOOP = "ragen"
-TRAINER = "ragen_sync"
+from ragen_verl.names import AGENT_LOOP, TRAINER
 
 STATUS: dict = {"loaded": False, "error": None, "registered": []}
 """loaded: bool, error: the traceback or None, registered: names of what was registered in this process."""
@@ -29,7 +28,7 @@ def register_verl() -> None:
     register_resolvers()
     STATUS["registered"] += ["resolvers", *apply_verl_patches()]
     # verl looks trainers up by name as soon as this package is imported (main_ppo.py:141), before any other seam
-    wrapt.register_post_import_hook(lambda _: import_module("ragen_verl.trainer"), "verl.trainer.ppo.v1")
+    wrapt.register_post_import_hook(lambda _: import_module("ragen_verl.training.trainer"), "verl.trainer.ppo.v1")
     wrapt.register_post_import_hook(_register_agent_loop, "verl.experimental.agent_loop.agent_loop")
     wrapt.register_post_import_hook(_register_losses, "verl.trainer.ppo.core_algos")
     wrapt.register_post_import_hook(_register_estimators, "verl.trainer.ppo.core_algos")
@@ -45,12 +44,12 @@ def register_vllm() -> None:
 
 def _register_agent_loop(module: object) -> None:
     """verl instantiates `_target_` once an episode; the registry takes names, so the class is imported only then."""
-    module._agent_loop_registry[AGENT_LOOP] = {"_target_": "ragen_verl.rollout.agent_loop.RagenAgentLoop"}
+    module._agent_loop_registry[AGENT_LOOP] = {"_target_": "ragen_verl.training.agent_loop.RagenAgentLoop"}
 
 
 def _register_losses(module: object) -> None:
     """Workers look the policy loss up by name when they compute it (workers/utils/losses.py:103)."""
-    from ragen_verl.losses import POLICY_LOSSES
+    from ragen_verl.training.losses import POLICY_LOSSES
 
     for name, loss in POLICY_LOSSES.items():
         module.register_policy_loss(name)(loss)
@@ -58,7 +57,7 @@ def _register_losses(module: object) -> None:
 
 def _register_estimators(module: object) -> None:
     """Under names of their own: verl sends `gae` and `grpo` to its own functions before it looks any up."""
-    from ragen_verl.credit import register
+    from ragen_verl.training.advantages import register
 
     register(module.register_adv_est)
 

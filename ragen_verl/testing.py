@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from ragen_verl.env.checks import FULL, Profile, Report, Subject, check
 from ragen_verl.env.core import Env
+from ragen_verl.env_checker import FULL, Profile, Report, Subject, check
 
 
 def check_env(
@@ -24,7 +24,7 @@ def check_env(
 
     Args:
         id_or_class: an id, an Env class, or a callable that returns an Env.
-        profile: how thoroughly; `ragen_verl.env.checks.QUICK` takes about a second.
+        profile: how thoroughly; `ragen_verl.env_checker.QUICK` takes about a second.
         skip: names of rules that do not apply, as the report shows them.
         kwargs: arguments of the environment.
 

@@ -16,8 +16,8 @@ from types import ModuleType
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 STACK_FILES = (
     "requirements/cpu.lock",
     "requirements/dev.lock",
@@ -227,7 +227,7 @@ def test_no_package_index_is_named_outside_of_pips_own_settings():
 def test_the_wheel_holds_every_recipe_module_and_weight(tmp_path):
     """What `pip install ragen-verl` brings, built from a copy because setuptools writes into the source tree."""
     source = tmp_path / "source"
-    skip = shutil.ignore_patterns(".venv", ".git", "runs", "tests", "build", "*.egg-info", "__pycache__", "outputs")
+    skip = shutil.ignore_patterns(".*", "tests", "build", "*.egg-info", "__pycache__", "checkpoints")
     shutil.copytree(ROOT, source, ignore=skip)
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check"]
     done = subprocess.run([*command, "--outdir", str(tmp_path), str(source)], capture_output=True, text=True)
@@ -237,10 +237,11 @@ def test_the_wheel_holds_every_recipe_module_and_weight(tmp_path):
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ragen_verl").rglob("*.py")}
     recipes = {f"ragen_verl/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "recipes").rglob("*.yaml")}
     environments = {
-        f"ragen_envs/{path.relative_to(ROOT / 'envs').as_posix()}" for path in (ROOT / "envs").rglob("*.py")
+        f"ragen_envs/{path.relative_to(ROOT / 'envs').as_posix()}"
+        for path in (ROOT / "envs").rglob("*.*")
+        if path.suffix in (".py", ".txt")
     }
-    environments |= {f"ragen_envs/data/{path.name}" for path in (ROOT / "envs/data").iterdir()}
-    weights = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ragen_verl/cpu/nano/weights").glob("*.*")}
+    weights = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ragen_verl/cpu/nano_model").glob("*.*")}
     assert (modules | recipes | environments | weights) - held == set()
     assert any(name.endswith("licenses/LICENSE") for name in held)
     assert wheel.stat().st_size < 6e6

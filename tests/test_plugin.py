@@ -32,7 +32,7 @@ def test_trainer_and_agent_loop_are_found_by_name() -> None:
         "from verl.experimental.agent_loop.agent_loop import _agent_loop_registry\n"
         "print(get_trainer_cls('ragen_sync').__name__, _agent_loop_registry['ragen']['_target_'])"
     )
-    assert "RagenTrainer ragen_verl.rollout.agent_loop.RagenAgentLoop" in done.stdout, done.stderr
+    assert "RagenTrainer ragen_verl.training.agent_loop.RagenAgentLoop" in done.stdout, done.stderr
 
 
 def test_a_plugin_that_fails_says_so_although_verl_swallows_it() -> None:

@@ -1,16 +1,16 @@
-"""What a shop consists of, and one shop per process for all instances that play it."""
+"""What a shop consists of: products, goals, the search index."""
 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from ragen_envs.bm25 import Bm25
-from ragen_envs.text import clean
+from ragen_envs.common.bm25 import Bm25
+
+from ragen_verl.env.text import clean
 
 BUTTONS = ("back to search", "< prev", "next >", "description", "features", "attributes", "buy now")
 SPLITS = ("train", "val", "test")
@@ -107,18 +107,3 @@ def with_limit(instruction: str, price_upper: float) -> str:
     return (
         instruction if price_upper == float("inf") else f"{instruction}, and price lower than {price_upper:.2f} dollars"
     )
-
-
-_shared: dict[tuple[str | None, int | None], Catalogue] = {}
-_lock = threading.Lock()
-
-
-def shared(data_dir: str | None, products: int | None) -> Catalogue:
-    """Return the catalogue of these arguments, built at the first call in this process."""
-    from ragen_envs.webshop import made_up, original
-
-    with _lock:
-        key = (data_dir, products)
-        if key not in _shared:
-            _shared[key] = made_up.build(products) if data_dir is None else original.load(data_dir, products)
-        return _shared[key]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from ragen_envs.text import FreeTextEnv, parse_call
-from ragen_envs.webshop.catalogue import BUTTONS, SPLITS, Catalogue, Goal, Product, shared
+from ragen_envs.webshop.catalogue import BUTTONS, SPLITS, Catalogue, Goal, Product
 from ragen_envs.webshop.reward import score
+from ragen_envs.webshop.shops import shared
 
 from ragen_verl.env import Step
+from ragen_verl.env.text import FreeTextEnv, parse_call
 from ragen_verl.errors import RecipeError
 
 _FOUND = 50

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ragen_envs.text import clean
 from ragen_envs.webshop.catalogue import Catalogue, Goal, Product, clickable_options, price_limit, typable, with_limit
 
+from ragen_verl.env.text import clean
 from ragen_verl.errors import RecipeError
 
 _NO_PRICE = 100.0

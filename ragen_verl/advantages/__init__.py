@@ -1,8 +1,8 @@
-"""Credit assignment: from the rewards of turns to an advantage for every sampled token.
+"""Advantage estimation: from the rewards of turns to an advantage for every sampled token.
 
-`registry` names the estimators and what each needs, and imports no torch. `estimate` runs one on a `batch.CreditBatch`;
-`gae`, `outcome` and `turn` hold their formulas, `scan` and `statistics` the arithmetic. Nothing here knows of verl:
-`ragen_verl.credit` is the join.
+`registry` names the estimators and what each needs, and imports no torch. `estimate` runs one on a
+`batch.AdvantageBatch`; `gae`, `outcome` and `turn` hold their formulas, `scan` and `statistics` the arithmetic. Nothing
+here knows of verl: `ragen_verl.training.advantages` is the join.
 """
 
 from ragen_verl.advantages.registry import ESTIMATORS, Estimator

@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class CreditBatch:
+class AdvantageBatch:
     """The rows of one update and what credit is computed from. All tensors on one device.
 
     Attributes:
@@ -158,7 +158,7 @@ class Turns:
     shape: tuple[int, int]
 
     @classmethod
-    def of(cls, batch: CreditBatch) -> Turns:
+    def of(cls, batch: AdvantageBatch) -> Turns:
         """Find the turns of a batch and put them in the order of their trajectories."""
         row, first, stop = batch.runs
         length = stop - first

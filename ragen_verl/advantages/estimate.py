@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ragen_verl.advantages.batch import CreditBatch
+from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.registry import ESTIMATORS, WEIGHTS
 
 
-def estimate(name: str, batch: CreditBatch, options: Mapping[str, Any] | None = None) -> tuple[Tensor, Tensor]:
+def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None = None) -> tuple[Tensor, Tensor]:
     """Advantages of every sampled token.
 
     Args:
@@ -43,7 +43,7 @@ def estimate(name: str, batch: CreditBatch, options: Mapping[str, Any] | None = 
     return advantages, returns
 
 
-def _weights(batch: CreditBatch, weight: str) -> Tensor:
+def _weights(batch: AdvantageBatch, weight: str) -> Tensor:
     """mean size / size of each trajectory, (trajectories,) float64; the mean is over trajectories, each once."""
     turns = batch.turns
     amounts = turns.length if weight == "length" else torch.ones_like(turns.length)

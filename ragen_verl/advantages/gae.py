@@ -10,12 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ragen_verl.advantages.batch import CreditBatch
+from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.scan import following, inside_turns, over_trajectories, over_turns
 from ragen_verl.advantages.statistics import whitened
 
 
-def gae(batch: CreditBatch, gamma: float = 1.0, lam: float = 1.0) -> tuple[Tensor, Tensor]:
+def gae(batch: AdvantageBatch, gamma: float = 1.0, lam: float = 1.0) -> tuple[Tensor, Tensor]:
     """Token-level GAE over the sampled tokens of each trajectory, in its rows' order.
 
     delta_t = r_t + gamma * V_(t+1) - V_t, A_t = delta_t + gamma * lam * A_(t+1), V = 0 after the last token.
@@ -29,7 +29,7 @@ def gae(batch: CreditBatch, gamma: float = 1.0, lam: float = 1.0) -> tuple[Tenso
     return batch.field(whitened(advantages)), batch.field(advantages + values)
 
 
-def turn_gae(batch: CreditBatch, turn_gamma: float = 1.0, turn_lam: float = 1.0) -> tuple[Tensor, Tensor]:
+def turn_gae(batch: AdvantageBatch, turn_gamma: float = 1.0, turn_lam: float = 1.0) -> tuple[Tensor, Tensor]:
     """GAE with a whole turn as one action: V_k is the value before the turn's first sampled token.
 
     delta_k = r_k + turn_gamma * V_(k+1) - V_k, A_k = delta_k + turn_gamma * turn_lam * A_(k+1), with r_k the sum of the
@@ -49,7 +49,7 @@ def turn_gae(batch: CreditBatch, turn_gamma: float = 1.0, turn_lam: float = 1.0)
 
 
 def bi_level_gae(
-    batch: CreditBatch, gamma: float = 1.0, lam: float = 1.0, turn_gamma: float = 0.95, turn_lam: float = 1.0
+    batch: AdvantageBatch, gamma: float = 1.0, lam: float = 1.0, turn_gamma: float = 0.95, turn_lam: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Turn-level GAE at the last token of each turn, then token-level GAE inside the turn (RAGEN, VAGEN).
 
@@ -83,7 +83,7 @@ def _over_turns(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Te
     return over_turns(rewards + gamma * after - values, gamma * lam)
 
 
-def _values(batch: CreditBatch) -> Tensor:
+def _values(batch: AdvantageBatch) -> Tensor:
     if batch.values is None:
         raise ValueError("this estimator needs the critic's values, and the batch has none")
     return batch.stream(batch.values)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ragen_verl.advantages.batch import CreditBatch
+from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.scan import over_trajectories
 from ragen_verl.advantages.statistics import centred, whitened
 
 
-def grpo(batch: CreditBatch, norm_adv_by_std_in_grpo: bool = True) -> tuple[Tensor, Tensor]:
+def grpo(batch: AdvantageBatch, norm_adv_by_std_in_grpo: bool = True) -> tuple[Tensor, Tensor]:
     """A = (R - mean) / (std + 1e-6) of the group, on every sampled token (arXiv 2402.03300, section 4.1.2).
 
     0 for a group of one and for a group with equal returns. verl gives a group of one its raw return.
@@ -28,12 +28,12 @@ def grpo(batch: CreditBatch, norm_adv_by_std_in_grpo: bool = True) -> tuple[Tens
     return one, one
 
 
-def dr_grpo(batch: CreditBatch) -> tuple[Tensor, Tensor]:
+def dr_grpo(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
     """A = R - mean of the group, on every sampled token (Dr. GRPO, arXiv 2503.20783, section 3.2); 0 for one member."""
     return grpo(batch, norm_adv_by_std_in_grpo=False)
 
 
-def rloo(batch: CreditBatch) -> tuple[Tensor, Tensor]:
+def rloo(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
     """A = R - mean of the group's other members = n / (n - 1) * (R - mean), on every sampled token; 0 for one member.
 
     arXiv 2402.14740.
@@ -46,7 +46,7 @@ def rloo(batch: CreditBatch) -> tuple[Tensor, Tensor]:
     return one, one
 
 
-def reinforce_plus_plus(batch: CreditBatch, gamma: float = 1.0) -> tuple[Tensor, Tensor]:
+def reinforce_plus_plus(batch: AdvantageBatch, gamma: float = 1.0) -> tuple[Tensor, Tensor]:
     """G_t = r_t + gamma * G_(t+1) over the trajectory's sampled tokens, whitened over the batch (arXiv 2501.03262).
 
     Returns:
@@ -57,7 +57,7 @@ def reinforce_plus_plus(batch: CreditBatch, gamma: float = 1.0) -> tuple[Tensor,
     return batch.field(whitened(returns)), batch.field(returns)
 
 
-def reinforce_plus_plus_baseline(batch: CreditBatch) -> tuple[Tensor, Tensor]:
+def reinforce_plus_plus_baseline(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
     """R - mean of the group on every sampled token, whitened over the sampled tokens of the batch (arXiv 2501.03262).
 
     A group of one enters the whitening with 0.

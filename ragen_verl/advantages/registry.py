@@ -41,7 +41,7 @@ class Estimator:
 
     @property
     def function(self) -> Callable:
-        """(CreditBatch, **options) -> (advantages, returns); imports torch."""
+        """(AdvantageBatch, **options) -> (advantages, returns); imports torch."""
         return getattr(import_module(f"ragen_verl.advantages.{self.module}"), self.name)
 
 

@@ -11,13 +11,13 @@ from collections.abc import Hashable
 import torch
 from torch import Tensor
 
-from ragen_verl.advantages.batch import CreditBatch
+from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.scan import over_turns
 from ragen_verl.advantages.statistics import centred
 
 
 def gigpo(
-    batch: CreditBatch, norm_adv_by_std_in_grpo: bool = True, step_weight: float = 1.0, step_gamma: float = 0.95
+    batch: AdvantageBatch, norm_adv_by_std_in_grpo: bool = True, step_weight: float = 1.0, step_gamma: float = 0.95
 ) -> tuple[Tensor, Tensor]:
     """A = A_episode + step_weight * A_step (arXiv 2505.10978, section 4).
 
@@ -46,7 +46,7 @@ def gigpo(
 
 
 def turn_grpo(
-    batch: CreditBatch, norm_adv_by_std_in_grpo: bool = True, turn_gamma: float = 1.0
+    batch: AdvantageBatch, norm_adv_by_std_in_grpo: bool = True, turn_gamma: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """A_k = (G_k - mean) / (std + 1e-6) over the group at turn k, on every token of the turn; 0 for one member.
 
@@ -66,7 +66,7 @@ def turn_grpo(
     return one, one
 
 
-def _anchors(batch: CreditBatch) -> tuple[Tensor, int]:
+def _anchors(batch: AdvantageBatch) -> tuple[Tensor, int]:
     """For each turn the number of its anchor, the pair of its group and the state it started in; and how many."""
     turns = batch.turns
     if batch.states is None:

@@ -1,38 +1,16 @@
-"""The application that the commands join, and what becomes of errors."""
+"""The application: every command by its name, in the order of `--help`."""
 
 from __future__ import annotations
 
-import os
-from typing import Any
-
 import typer
-from rich.console import Console
-from typer.core import TyperGroup
 
-from ragen_verl.errors import RecipeError
-
-TRACEBACK = "RAGEN_VERL_TRACEBACK"
-
-
-def console() -> Console:
-    """Where commands print: as wide as the terminal, and wide enough for one line a row where it is none."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=160)
-
-
-class Group(TyperGroup):
-    """Commands whose RecipeError is one red sentence and exit code 2 instead of a traceback."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; with RAGEN_VERL_TRACEBACK=1 errors keep their traceback."""
-        try:
-            return super().invoke(ctx)
-        except RecipeError as error:
-            if os.environ.get(TRACEBACK) == "1":
-                raise
-            Console(stderr=True, highlight=False).print(str(error), style="bold red", markup=False, soft_wrap=True)
-            raise typer.Exit(2) from None
-
+from ragen_verl.cli.console import TRACEBACK, Group
+from ragen_verl.cli.doctor import doctor
+from ragen_verl.cli.env import group
+from ragen_verl.cli.recipes import recipes
+from ragen_verl.cli.sweep import sweep
+from ragen_verl.cli.train import EPILOG, train
+from ragen_verl.cli.verdict import verdict
 
 app = typer.Typer(
     name="ragen-verl",
@@ -61,5 +39,8 @@ def main(
     """Train language-model agents over many turns with stock verl."""
 
 
-# each module adds its commands to `app`; the order is that of `--help`
-from ragen_verl.cli import train, sweep, verdict, doctor, nano_model, env, serve, recipes  # noqa: E402, F401, I001
+app.command(epilog=EPILOG)(train)
+for command in (sweep, verdict, doctor):
+    app.command()(command)
+app.add_typer(group, name="env")
+app.command()(recipes)

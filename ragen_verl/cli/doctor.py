@@ -10,12 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ragen_verl.cli.app import app, console
+from ragen_verl.cli.console import console
 from ragen_verl.doctor import Facts, Problem, find, gather
 from ragen_verl.doctor.problems import PROCESS_NAMES, last_line, vllm_flavour
 
 
-@app.command()
 def doctor(
     quick: bool = typer.Option(False, "--quick", help="Do not start Ray and vLLM processes."),
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 from rich.table import Table
 
-from ragen_verl.cli.app import app, console
+from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
@@ -32,7 +32,7 @@ def find(kind: str = "recipe") -> Iterator[tuple[str, str]]:
 
 def check(recipe: str) -> None:
     """Raise RecipeError, naming the nearest, unless `recipe` is one of the package's recipes or a file."""
-    from ragen_verl.run import is_file
+    from ragen_verl.runs.launch import is_file
 
     if is_file(recipe):
         if not Path(recipe).is_file():
@@ -63,7 +63,6 @@ def summary(text: str) -> str:
     return " ".join(words).partition(". ")[0].rstrip(".")
 
 
-@app.command()
 def recipes(
     parts: bool = typer.Option(False, "--parts", help="List the pieces that recipes are made of."),
     tables: bool = typer.Option(False, "--tables", help="List the sweeps that rerun what papers report."),

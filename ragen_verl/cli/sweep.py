@@ -7,10 +7,9 @@ from pathlib import Path
 
 import typer
 
-from ragen_verl.cli.app import app, console
+from ragen_verl.cli.console import console
 
 
-@app.command()
 def sweep(
     file: Path = typer.Argument(
         help="The sweep's YAML file, such as benchmarks/sweeps/stability.yaml, or one of the package: tables/NAME."
@@ -26,8 +25,8 @@ def sweep(
     The same command takes an interrupted sweep up where it stopped. The package's sweeps, which `ragen-verl recipes
     --tables` lists, rerun what papers report and print their numbers beside yours.
     """
-    from ragen_verl import sweep as sweeps
-    from ragen_verl.report.sweep import sweep_figure
+    from ragen_verl.runs import sweep as sweeps
+    from ragen_verl.runs.plots import sweep_figure
 
     wanted = sweeps.Sweep.read(file)
     if dry_run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from ragen_verl.cli.app import app
 from ragen_verl.cli.recipes import check
 
 EPILOG = """Examples:
@@ -16,7 +15,6 @@ ragen-verl train nano/frozen_lake trainer.total_training_steps=5
 ragen-verl train paper/sokoban_starpo_s actor_rollout_ref.actor.optim.lr=5e-7"""
 
 
-@app.command(epilog=EPILOG)
 def train(
     recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists, or a YAML file of your own."),
     overrides: list[str] = typer.Argument(
@@ -30,6 +28,6 @@ def train(
     Ctrl-C stops it and says how to go on.
     """
     check(recipe)
-    from ragen_verl.run import train as run
+    from ragen_verl.runs.launch import train as run
 
     raise typer.Exit(run(recipe, list(overrides or [])))

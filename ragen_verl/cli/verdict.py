@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from ragen_verl.cli.app import app, console
+from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
 
@@ -45,7 +45,6 @@ def _parse(text: str) -> Any:
         return None
 
 
-@app.command()
 def verdict(
     run_dir: Path = typer.Argument(help="A run's folder (ragen.run.dir), finished or not."),
     baseline_steps: int = typer.Option(10, min=3, help="First steps whose median metrics are held against."),

@@ -9,9 +9,9 @@ from itertools import pairwise
 from math import inf
 from typing import Any
 
+from ragen_verl.config.mixture import deal
 from ragen_verl.config.schema import FILLED, Accepts, at_least
 from ragen_verl.errors import RecipeError
-from ragen_verl.mixture import deal
 
 WEIGHT = {"accepts": Accepts(lambda value: 0 <= value < inf, "a number of 0 or more")}
 

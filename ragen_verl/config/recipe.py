@@ -1,7 +1,7 @@
 """The whole `ragen:` block, and the OmegaConf resolvers that recipes use.
 
 `RagenConfig.from_omegaconf` refuses an unknown key, a value of the wrong type and a value out of range. Checks that
-need verl's own keys as well are in `ragen_verl.validate`.
+need verl's own keys as well are in `ragen_verl.validation.recipe`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ragen_verl.config.credit import Credit
+from ragen_verl.config.advantage import Advantage
 from ragen_verl.config.diagnostics import Diagnostics, Stop
 from ragen_verl.config.envs import Split, check_disjoint
 from ragen_verl.config.filter import Filter
@@ -39,7 +39,7 @@ class RagenConfig:
     generalisation: Split | None = None
     rollout: Rollout = field(default_factory=Rollout)
     filter: Filter = field(default_factory=Filter)
-    credit: Credit = field(default_factory=Credit)
+    advantage: Advantage = field(default_factory=Advantage)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     stop: Stop = field(default_factory=Stop)
 
@@ -148,6 +148,6 @@ def register_resolvers() -> None:
 
 def _nano_model() -> str:
     """The folder of the model that ships with the package: the resolver `${ragen_nano:}`."""
-    from ragen_verl.cpu.nano import nano_model_path
+    from ragen_verl.cpu.nano_model import nano_model_path
 
     return str(nano_model_path())

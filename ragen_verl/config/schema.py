@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
-from ragen_verl.errors import RecipeError
+from ragen_verl.errors import RecipeError, nearest
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,8 @@ def one_of(*choices: str) -> dict[str, Accepts]:
 POSITIVE = {"accepts": Accepts(lambda value: value > 0, "a number above 0")}
 PENALTY = {"accepts": Accepts(lambda value: value <= 0, "a number of 0 or less")}
 FRACTION = {"accepts": Accepts(lambda value: 0 < value <= 1, "a number above 0 and at most 1")}
+REST = {"rest": True}
+"""Metadata of a field of type dict that takes every key of the block which is no field: the options of a plugin."""
 FILLED = {"accepts": Accepts(lambda value: bool(value), "a value that is not empty")}
 
 
@@ -45,13 +46,6 @@ def unresolved(error: OmegaConfBaseException) -> str:
     return f"{key} has no value: {reason}." if key else f"The recipe cannot be resolved: {reason}."
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the nearest known one, or all of them."""
-    known = sorted(known)
-    close = difflib.get_close_matches(str(name), known, n=1)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}."
-
-
 def parse(kind: type, data: Any, path: str) -> Any:
     """Make a dataclass of type `kind` from plain dicts and lists; `path` is the key's full name in the recipe.
 
@@ -60,14 +54,17 @@ def parse(kind: type, data: Any, path: str) -> Any:
     """
     if not isinstance(data, Mapping):
         raise RecipeError(f"{path} is {data!r} but has to be a block of keys ({', '.join(_names(kind))}).")
-    for key in data:
-        if key not in _names(kind):
-            raise RecipeError(f"{path}.{key} is not a key of {path}: {nearest(key, _names(kind))}")
+    rest = next((one.name for one in fields(kind) if one.metadata.get("rest")), None)
+    extra = {key: value for key, value in data.items() if key not in _names(kind)}
+    for key in () if rest else extra:
+        raise RecipeError(f"{path}.{key} is not a key of {path}: {nearest(key, _names(kind))}")
     hints = typing.get_type_hints(kind)
     values = {}
     for one in fields(kind):
         where = f"{path}.{one.name}"
-        if one.name in data:
+        if one.name == rest:
+            values[one.name] = extra
+        elif one.name in data:
             values[one.name] = _convert(hints[one.name], data[one.name], where, one.metadata.get("accepts"))
         elif one.default is MISSING and one.default_factory is MISSING:
             raise RecipeError(f"{where} is missing from the recipe.")
@@ -75,7 +72,7 @@ def parse(kind: type, data: Any, path: str) -> Any:
 
 
 def _names(kind: type) -> list[str]:
-    return [one.name for one in fields(kind)]
+    return [one.name for one in fields(kind) if not one.metadata.get("rest")]
 
 
 def _convert(hint: Any, value: Any, path: str, accepts: Accepts | None) -> Any:

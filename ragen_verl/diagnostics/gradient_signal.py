@@ -3,7 +3,7 @@
 The task gradient of a prompt is bounded by the spread of its returns, |g_task(x)| <= C sqrt(Var[R | X=x]), while the
 gradients of the entropy bonus and of KL do not depend on rewards. So where the spread is small the regularisers are
 what moves the weights. Here groups are put into buckets by spread and measured norms become metrics; numpy only, the
-norms come from `ragen_verl.probes`.
+norms come from `ragen_verl.training.probes`.
 """
 
 from __future__ import annotations

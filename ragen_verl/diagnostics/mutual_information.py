@@ -2,7 +2,7 @@
 
 Reasoning can stay diverse, H(Z|X) high, while it no longer tells which prompt it answers, I(X;Z) near 0. The proxies
 come from a matrix of cross scores L[i, j] = log p(z_i | x_j): every reasoning under every prompt ("in-batch
-cross-scoring"). Everything here is numpy, in nats, and knows nothing of verl; `ragen_verl.probes` fills the matrix.
+cross-scoring"). Everything here is numpy, in nats; `ragen_verl.training.probes` fills the matrix.
 
 Two things differ from the released code. Identical prompts are one column, weighted by how often they occur: two
 groups that start alike then neither cost twice nor pass for a confusion. And the code's marginal averages

@@ -99,7 +99,7 @@ class Env(gymnasium.Env[str, str]):
     isolation: str = "thread"
 
     seed: int | None = None
-    member: int = 0
+    rollout_index: int = 0
     _dynamics: np.random.Generator | None = None
 
     @cached_property
@@ -126,20 +126,20 @@ class Env(gymnasium.Env[str, str]):
 
         Args:
             seed: the group's seed, 0 or more.
-            options: `{"member": k}` makes this the k-th member of the group (default 0): the same initial state as
-                every other member, its own luck afterwards.
+            options: `{"rollout_index": k}` makes this the k-th rollout of the group (default 0): the same initial
+                state as every other one, transitions of its own afterwards.
 
         Raises:
-            RecipeError: if the member is not an integer of 0 or more.
+            RecipeError: if the rollout index is not an integer of 0 or more.
         """
-        member = (options or {}).get("member", 0)
-        if isinstance(member, bool) or not isinstance(member, (int, np.integer)) or member < 0:
-            raise RecipeError(f"options['member'] must be an integer of 0 or more, not {member!r}.")
+        rollout_index = (options or {}).get("rollout_index", 0)
+        if isinstance(rollout_index, bool) or not isinstance(rollout_index, (int, np.integer)) or rollout_index < 0:
+            raise RecipeError(f"options['rollout_index'] must be an integer of 0 or more, not {rollout_index!r}.")
         if seed is None:
             seed = int(self.np_random.integers(2**31))
         super().reset(seed=int(seed))
-        self.seed, self.member = int(seed), int(member)
-        sequence = np.random.SeedSequence(self.seed, spawn_key=(_DYNAMICS_KEY, self.member))
+        self.seed, self.rollout_index = int(seed), int(rollout_index)
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(_DYNAMICS_KEY, self.rollout_index))
         self._dynamics = np.random.Generator(np.random.PCG64(sequence))
 
     def name_of(self, action: Any) -> str | None:

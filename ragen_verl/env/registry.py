@@ -115,8 +115,6 @@ def resolve(id: str) -> str:
     Raises:
         UnknownEnv: with the known ids and the nearest of them.
     """
-    if _remote(id):
-        return id
     for look in (lambda: None, _forget):  # a package may have been installed since the first look
         look()
         known = _known()
@@ -147,11 +145,6 @@ def _nearest_prefix(id: str) -> str | None:
     prefix, colon, name = str(id).partition(":")
     near = difflib.get_close_matches(prefix, adapters(), n=1) if colon else []
     return f"{near[0]}:{name or '...'}" if near else None
-
-
-def _remote(id: str) -> bool:
-    """Whether an id is the address of a server, or several."""
-    return isinstance(id, str) and "://" in id and not _adapted(id)
 
 
 def adapters() -> list[str]:
@@ -207,10 +200,6 @@ def _forget() -> None:
 
 def _builder(id: str) -> Callable[..., Env]:
     """Import what `id` names and return the callable that builds it."""
-    if _remote(id):
-        from ragen_verl.env.remote import RemoteEnv
-
-        return partial(RemoteEnv, id)
     if (entry := _known().get(id)) is None:
         prefix, _, name = id.partition(":")
         return partial(_load(f"The adapter {prefix}:", _adapters()[prefix]), name)

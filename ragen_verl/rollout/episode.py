@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ragen_verl.env.hosting.threads import EnvTimeout, EnvWorkers
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Context, Prompts
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
-from ragen_verl.rollout.workers import EnvTimeout, EnvWorkers
 
 if TYPE_CHECKING:
     from ragen_verl.env.core import Env
@@ -76,7 +76,7 @@ async def play(
     env: Env | Callable[[], Env],
     *,
     seed: int,
-    member: int,
+    rollout_index: int,
     protocol: Protocol,
     chat: ChatTokens,
     generate: Generate,
@@ -105,15 +105,15 @@ async def play(
         built; one whose server cannot be reached now is a failure like any other.
     """
     name = env_id or getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
-    trajectory = Trajectory(name, seed, member, row_per_turn=context.row_per_turn)
-    guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory, 0 if shared_rng else member)
+    trajectory = Trajectory(name, seed, rollout_index, row_per_turn=context.row_per_turn)
+    guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory, 0 if shared_rng else rollout_index)
     started = time.perf_counter()
     try:
         try:
             await _Episode(guard, protocol, chat, generate, limits, trajectory, context).run()
         except _Failure as failure:
             trajectory.stop_reason, trajectory.error = failure.reason, str(failure)
-            log.warning("%s, seed %s, member %s: %s: %s", name, seed, member, failure.reason, failure)
+            log.warning("%s, seed %s, member %s: %s: %s", name, seed, rollout_index, failure.reason, failure)
         if not guard.hung:
             await guard.close()
     finally:
@@ -252,12 +252,17 @@ class _GuardedEnv:
     """
 
     def __init__(
-        self, env: Env | Callable[[], Env], workers: EnvWorkers, timeout: float, trajectory: Trajectory, member: int
+        self,
+        env: Env | Callable[[], Env],
+        workers: EnvWorkers,
+        timeout: float,
+        trajectory: Trajectory,
+        rollout_index: int,
     ) -> None:
         self.env: Any = None if callable(env) else env
         self._build = env
         self.workers, self.timeout, self.trajectory = workers, timeout, trajectory
-        self.member = member
+        self.rollout_index = rollout_index
         self.hung = False
         self.budget = 0
         self._names: set[str] | None = None
@@ -268,7 +273,7 @@ class _GuardedEnv:
         """Start the episode; returns the first observation, and the head of every prompt."""
 
         def start() -> tuple[str, str]:
-            state, _ = self.env.reset(seed=self.trajectory.seed, options={"member": self.member})
+            state, _ = self.env.reset(seed=self.trajectory.seed, options={"rollout_index": self.rollout_index})
             self.budget = protocol.budget(self.env)
             self._names = None if self.env.actions is None else {name.strip().lower() for name in self.env.actions}
             return _text(state), protocol.head(self.env)

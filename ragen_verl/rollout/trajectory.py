@@ -113,7 +113,7 @@ class Trajectory:
 
     env_id: str
     seed: int
-    member: int
+    rollout_index: int
     prompt_ids: list[int] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     stop_reason: StopReason = StopReason.TURN_BUDGET
@@ -180,7 +180,7 @@ class Trajectory:
             "schema": RECORD_SCHEMA,
             "env_id": self.env_id,
             "seed": self.seed,
-            "member": self.member,
+            "rollout_index": self.rollout_index,
             "stop_reason": str(self.stop_reason),
             "success": self.success,
             "return": plain(self.ret),

@@ -8,10 +8,10 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from ragen_verl.env.adapters.foreign import (
+from ragen_verl.env.adapters.external import (
     MOST_ACTIONS,
     QUESTION,
-    ForeignEnv,
+    ExternalEnv,
     cut,
     nearest,
     need,
@@ -38,7 +38,7 @@ _LACKING = {"game:FifteenPuzzle-v0-random": {"num_rows": 2}, "game:Crosswords-v0
 _EPISODE = ("idx", "data", "answer", "first_obs")
 
 
-class GemEnv(ForeignEnv):
+class GemEnv(ExternalEnv):
     """## Description
 
     An environment of gem (gem-llm, Apache 2.0) in which one agent reads and writes texts: its games, and the questions

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ragen_verl.env.adapters import describe, tables
-from ragen_verl.env.adapters.foreign import MOST_ACTIONS, ForeignEnv, cut, nearest, reject
+from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, nearest, reject
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra
 
@@ -18,7 +18,7 @@ _DEFAULT_ACTIONS = 100
 _MOST_DISCRETE = 200
 
 
-class GymnasiumEnv(ForeignEnv):
+class GymnasiumEnv(ExternalEnv):
     """## Description
 
     Any environment that gymnasium knows, with a Discrete or a Text action space. A version that the installed
@@ -166,7 +166,7 @@ class GymnasiumEnv(ForeignEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Reset with the group's seed, then hand over the member's luck."""
         self.start(seed, options)
-        further = {key: value for key, value in (options or {}).items() if key != "member"}
+        further = {key: value for key, value in (options or {}).items() if key != "rollout_index"}
         raw, _ = self.env.reset(seed=self.seed, options=further or None)
         self.env.unwrapped.np_random = self.dynamics
         self._start()
@@ -227,12 +227,3 @@ def _success(info: dict[str, Any], table: tables.Table, terminated: bool) -> boo
         if isinstance(info.get(key), (bool, int, np.bool_, np.integer)):
             return bool(info[key])
     return bool(terminated) if table.solved_by_ending else None
-
-
-def build(id: str, **kwargs: Any) -> GymnasiumEnv:
-    """Return the environment behind "gymnasium:`id`"; those of MiniGrid are drawn as "minigrid:`id`" draws them."""
-    if id.startswith(("MiniGrid-", "BabyAI-")):
-        from ragen_verl.env.adapters.minigrid import MiniGridEnv
-
-        return MiniGridEnv(id, **kwargs)
-    return GymnasiumEnv(id, **kwargs)

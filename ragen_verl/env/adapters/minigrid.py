@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen_verl.env.adapters.foreign import need
+from ragen_verl.env.adapters.external import need
 from ragen_verl.env.adapters.gymnasium import GymnasiumEnv
 from ragen_verl.errors import BadEnvKwargs
 

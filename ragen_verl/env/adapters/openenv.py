@@ -9,7 +9,7 @@ from urllib.request import ProxyHandler, Request, build_opener, urlopen
 
 from gymnasium.error import ResetNeeded
 
-from ragen_verl.env.adapters.foreign import ForeignEnv, cut, need, reject, sendable
+from ragen_verl.env.adapters.external import ExternalEnv, cut, need, reject, sendable
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs
 
@@ -18,7 +18,7 @@ _HIDDEN = ("done", "reward", "metadata")
 _SCHEMA_SECONDS = 10
 
 
-class OpenEnvEnv(ForeignEnv):
+class OpenEnvEnv(ExternalEnv):
     """## Description
 
     A session on a server of OpenEnv (BSD licence), whose client is an extra. The server is started elsewhere:
@@ -110,7 +110,7 @@ class OpenEnvEnv(ForeignEnv):
         self.start(seed, options)
         if self._client is None:
             self._client = _connect(self.url, self.timeout_s)
-        result = self._client.reset(seed=self.seed, episode_id=f"{self.seed}-{self.member}", **self.kwargs)
+        result = self._client.reset(seed=self.seed, episode_id=f"{self.seed}-{self.rollout_index}", **self.kwargs)
         return self.begin(self._text(result.observation))
 
     def step(self, action: str) -> Step:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any
 
-from ragen_verl.env.adapters.foreign import QUESTION, ForeignEnv, cut, nearest, need, reject
+from ragen_verl.env.adapters.external import QUESTION, ExternalEnv, cut, nearest, need, reject
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs
@@ -29,7 +29,7 @@ _BIG_POWER = re.compile(r"(?:\*\*|\^)\s*\(?\s*-?\s*\d{3,}")
 _POWER_OF_MUCH = re.compile(r"[\d)]\s*(?:\*\*|\^)\s*(?!\(?\s*-?\s*[0-4]\s*(?![\d.]))")
 
 
-class ReasoningGymEnv(ForeignEnv):
+class ReasoningGymEnv(ExternalEnv):
     """## Description
 
     A procedural task of reasoning-gym (Apache 2.0), an extra: more than a hundred families of questions whose answers

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ragen_verl.env.adapters.foreign import (
+from ragen_verl.env.adapters.external import (
     MOST_ACTIONS,
-    ForeignEnv,
+    ExternalEnv,
     cut,
     nearest,
     need,
@@ -26,7 +26,7 @@ _MOST_CHARACTERS = 10_000
 _ERRORS_ALLOWED = 10**9
 
 
-class TextArenaEnv(ForeignEnv):
+class TextArenaEnv(ExternalEnv):
     """## Description
 
     A single-player game of TextArena (MIT licence), an extra. Games that ask a language model of their own

@@ -18,7 +18,7 @@ from typing import Any
 
 from gymnasium.error import ResetNeeded
 
-from ragen_verl.env.adapters.foreign import MOST_ACTIONS, ForeignEnv, cut, nearest, reject, sendable
+from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, nearest, reject, sendable
 from ragen_verl.env.adapters.inverted import Ask, Inverted, Messages
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
@@ -30,7 +30,7 @@ _MOST_TASKS = 1000
 _CLOSE_SECONDS = 5.0
 
 
-class VerifiersEnv(ForeignEnv):
+class VerifiersEnv(ExternalEnv):
     """## Description
 
     A taskset of verifiers 0.4 (MIT licence), an extra, with the environment that plays it: any installed one with one
@@ -183,7 +183,7 @@ class VerifiersEnv(ForeignEnv):
 
     def _again(self, texts: tuple[str, ...]) -> None:
         """Bring a rollout to where the episode stands: this is a copy, or it was closed."""
-        self.reset(seed=self.seed, options={"member": self.member})
+        self.reset(seed=self.seed, options={"rollout_index": self.rollout_index})
         for text in texts:
             self.step(text)
 

@@ -1,0 +1,1 @@
+"""What several environments share: grids, tables of questions, answers, word search, HTTP."""

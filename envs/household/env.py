@@ -1,0 +1,244 @@
+"""Household: find things in a room, do something to them, and put them where they are wanted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from ragen_envs.common.tables import check_split
+from ragen_envs.household.world import TASKS, House, Split, Task, a, furnish, in_or_on, kind, next_command, tasks_of
+
+from ragen_verl.env import Step
+from ragen_verl.env.text import FreeTextEnv, clean
+from ragen_verl.errors import RecipeError
+
+_MAX_STEPS = 50
+_REWARD = 10.0
+_LONGEST = 200
+_PUT = re.compile(r"(?:put|place) (.+) (?:in/on|into|onto|in|on) (.+)")
+_TURN_ON = re.compile(r"(?:turn|switch) on (.+)")
+
+#: Task type -> ways to say it; {thing} and {place} come with article and preposition.
+_GOALS = {
+    "pick_and_place_simple": ("leave {thing} {place}", "find {thing}, its place is {place}"),
+    "look_at_obj_in_light": ("hold {thing} under a lit {target}", "take {thing} to a {target} and switch that on"),
+    "pick_clean_then_place_in_recep": ("wash {thing} and leave it {place}", "leave {thing} {place}, but washed"),
+    "pick_heat_then_place_in_recep": ("warm {thing} up and leave it {place}", "leave {thing} {place}, but hot"),
+    "pick_cool_then_place_in_recep": ("chill {thing} and leave it {place}", "leave {thing} {place}, but cold"),
+    "pick_two_obj_and_place": ("leave two {things} together {place}", "find two {things}, both belong {place}"),
+}
+_DONE = {
+    "open": "You open the {name}.",
+    "close": "You close the {name}.",
+    "take": "You take the {name} from the {place}.",
+    "move": "You put the {name} {where} the {place}.",
+    "use": "The {name} is lit now.",
+    "clean": "You clean the {name} with the {place}.",
+    "heat": "You heat the {name} with the {place}.",
+    "cool": "You cool the {name} with the {place}.",
+}
+
+
+class Household(FreeTextEnv):
+    """## Description
+
+    A room with furniture and things, and a task such as "wash a plate and leave it on a shelf". The six task types,
+    commands and manner of speaking of ALFWorld's text games (arXiv 2010.03768), with rooms, things and words of its
+    own, so that it runs without their data. For the originals see `ALFWorld-v0`.
+
+    ## Action Space
+
+    Text, one command: `go to fridge 1`, `open fridge 1`, `close fridge 1`, `take apple 1 from fridge 1`, `move apple 1
+    to shelf 2` (also `put apple 1 in/on shelf 2`), `clean|heat|cool apple 1 with sinkbasin 1|microwave 1|fridge 1`,
+    `use desklamp 1` (also `turn on`), `examine apple 1`, `inventory`, `look`; in any case.
+
+    ## Observation Space
+
+    Text: the task, what the last command showed, and, with `show_commands`, all commands that are possible now.
+
+    ## Starting State
+
+    One of four kinds of rooms with 7 to 27 receptacles, some of them closed, and 7 to 16 things, each where such a
+    thing may be and none of those asked for where it is wanted. The player stands in the middle with empty hands and
+    sees the receptacles only. Type and task are drawn uniformly from those of `tasks` and `split`. Depends on the seed
+    alone.
+
+    ## Rewards
+
+    10 for doing the task (as RAGEN-2, arXiv 2604.06268, pays in ALFWorld), 0 otherwise.
+
+    ## Episode End
+
+    Terminates when the task is done (success); where two things are asked for, both must be in or on the same
+    receptacle. Truncates after 50 commands. A command that is not possible now is not valid and counts for nothing; one
+    that only looks is not effective.
+
+    ## Arguments
+
+    - `tasks=None`: a list of task types, None for all six: pick_and_place_simple, look_at_obj_in_light,
+      pick_clean_then_place_in_recep, pick_heat_then_place_in_recep, pick_cool_then_place_in_recep,
+      pick_two_obj_and_place.
+    - `split=None`: "val" is every fifth combination of type, room, thing and target, "train" the others, so that what
+      "val" asks for is never asked for in "train". None takes all.
+    - `show_commands=True`: list the possible commands in every observation.
+
+    ## Version History
+
+    - v0: first version. Unlike ALFWorld, a lamp is not switched off again and nothing is sliced.
+    """
+
+    max_actions = _MAX_STEPS
+    instruction = (
+        "You are in a room and have a task to do. Things are in or on furniture, and what is closed must be opened to "
+        "be looked into. You carry one thing at a time. Commands, with names as you see them: go to X, open X, close "
+        "X, take THING from X, move THING to X, clean THING with sinkbasin 1, heat THING with microwave 1, cool THING "
+        "with fridge 1, use desklamp 1, examine X, inventory, look. Doing the task earns 10."
+    )
+
+    def __init__(
+        self, tasks: Sequence[str] | None = None, split: Split | None = None, show_commands: bool = True
+    ) -> None:
+        check_split("Household", split)
+        self.tasks = check_tasks("Household", tasks)
+        if not isinstance(show_commands, bool):
+            raise RecipeError(f"Household's show_commands must be true or false, not {show_commands!r}.")
+        self.split, self.show_commands = split, show_commands
+        self.house: House | None = None
+        self._goal = self._said = ""
+        self._actions_made = 0
+        self._solved = False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Draw a task and a room for it."""
+        self.start(seed, options)
+        rng = self.np_random
+        choices = tasks_of(self.tasks[int(rng.integers(len(self.tasks)))], self.split)
+        self.house = furnish(choices[int(rng.integers(len(choices)))], rng)
+        self._goal = _goal(self.house.task, rng)
+        self._said = self._tell("look")
+        self._actions_made, self._solved = 0, False
+        return self.render(), {}
+
+    def step(self, action: str) -> Step:
+        """Do one command; what is not possible now leaves everything as it is."""
+        _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
+        command = None if self._solved else self.house.commands().get(canonical(action))
+        if command is None:
+            return self._result(0.0, valid=False, effective=False)
+        effective = self.house.do(*command)
+        self._actions_made += 1
+        self._solved = self.house.solved()
+        self._said = self._tell(*command)
+        return self._result(_REWARD * self._solved, valid=True, effective=effective)
+
+    def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
+        truncated = not self._solved and self._actions_made >= _MAX_STEPS
+        return self.outcome(
+            reward, terminated=self._solved, truncated=truncated, success=self._solved, valid=valid, effective=effective
+        )
+
+    def admissible_commands(self) -> list[str]:
+        """Return the commands that are possible now; [] before the first reset and once the task is done."""
+        return [] if self.house is None or self._solved else list(self.house.commands())
+
+    # -- what the player is told --------------------------------------------------------------------------------------
+
+    def render(self) -> str:
+        """Return the task, what the last command showed, and the commands that are possible now."""
+        if self.house is None:
+            return ""
+        lines = [f"Your task: {self._goal}.", self._said]
+        if self._solved:
+            lines.append("The task is done.")
+        elif self.show_commands:
+            lines.append(f"Admissible commands: {', '.join(self.admissible_commands())}")
+        return "\n".join(lines)
+
+    def _tell(self, verb: str, name: str = "") -> str:
+        house = self.house
+        if verb == "look" and house.place is None:
+            around = ", ".join(map(a, house.receptacles))
+            return f"You are in the middle of a {house.task.room}. Around you there are {around}."
+        if verb in ("look", "go"):
+            return f"You are at the {house.place}. {self._contents()}"
+        if verb == "inventory":
+            return f"You hold {a(house.held)}." if house.held else "You hold nothing."
+        if verb == "examine":
+            return self._contents() if name == house.place else self._looks(name)
+        done = _DONE[verb].format(name=name, place=house.place, where=in_or_on(kind(house.place)))
+        return f"{done} {self._contents()}" if verb == "open" else done
+
+    def _contents(self) -> str:
+        """Return what can be seen of the receptacle the player stands at."""
+        house, here = self.house, self.house.place
+        if house.closed(here):
+            return f"The {here} is closed."
+        door = f"The {here} is open. " if house.openable(here) else ""
+        things = ", ".join(map(a, house.visible())) or "nothing"
+        return f"{door}{in_or_on(kind(here)).capitalize()} the {here} you see {things}."
+
+    def _looks(self, thing: str) -> str:
+        marks = " and ".join(sorted(self.house.marks.get(thing, ())))
+        return f"The {thing} is {marks}." if marks else f"There is nothing special about the {thing}."
+
+    # -- players ------------------------------------------------------------------------------------------------------
+
+    def random_action(self, rng: np.random.Generator) -> str:
+        """Return one of the possible commands, each equally likely; "" once the task is done."""
+        commands = self.admissible_commands()
+        return commands[int(rng.integers(len(commands)))] if commands else ""
+
+    def oracle(self) -> list[str]:
+        """Return a short plan by someone who knows where everything is, at most 12 commands from the start."""
+        plan: list[str] = []
+        if self.house is not None and not self._solved:
+            house = self.house.copy()
+            while not house.solved():
+                plan.append(next_command(house))
+                house.do(*house.commands()[plan[-1]])
+        return plan
+
+
+def check_tasks(name: str, tasks: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the task types asked for, all for None; `name` is the environment's.
+
+    Raises:
+        RecipeError: unless `tasks` is None or a list of ALFWorld's task types, none of them twice.
+    """
+    if tasks is None:
+        return TASKS
+    listed = not isinstance(tasks, str) and isinstance(tasks, Sequence)
+    if not listed or not tasks or any(task not in TASKS for task in tasks) or len(set(tasks)) < len(tasks):
+        raise RecipeError(f"{name}'s tasks must be a list of different ones of {', '.join(TASKS)}, not {tasks!r}.")
+    return tuple(tasks)
+
+
+def canonical(action: Any) -> str:
+    """Return a command as it is listed: lower case, single blanks, "put .. in/on .." as "move .. to ..".
+
+    Anything that is no text or longer than any command becomes "".
+    """
+    text = clean(action, _LONGEST + 1).lower() if isinstance(action, str) else ""
+    if len(text) > _LONGEST:
+        return ""
+    if put := _PUT.fullmatch(text):
+        return f"move {put[1]} to {put[2]}"
+    if lamp := _TURN_ON.fullmatch(text):
+        return f"use {lamp[1]}"
+    return text
+
+
+def _goal(task: Task, rng: np.random.Generator) -> str:
+    """Return the task in words, one of two ways."""
+    ways = _GOALS[task.type]
+    way = ways[int(rng.integers(len(ways)))]
+    place = f"{in_or_on(task.target)} {a(task.target)}"
+    return way.format(thing=a(task.thing), things=_plural(task.thing), place=place, target=task.target)
+
+
+def _plural(thing: str) -> str:
+    if thing == "knife":
+        return "knives"
+    return thing + ("es" if thing.endswith(("o", "x", "ch", "s")) else "s")

@@ -1,0 +1,246 @@
+"""Sokoban: push every box onto a target; what is pushed into a corner stays there."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import Any, Literal
+
+from ragen_envs.common.grid import DIRECTIONS, Cell, ObservationFormat, check_format, render
+from ragen_envs.sokoban.levels import Level, generate
+
+from ragen_verl.env import Env, Step
+from ragen_verl.errors import RecipeError
+
+_MEANINGS = (
+    "wall",
+    "empty floor",
+    "target",
+    "box on a target",
+    "box",
+    "player",
+    "player on a target",
+)
+VOCABULARIES = {"default": "#_O√XPS", "letters": "W.GCBA@"}
+_STEP, _PLACED, _REMOVED, _SOLVED = -0.1, 1.0, -1.0, 10.0
+_MAX_STEPS = 100
+_ORACLE_STATES = 200_000
+
+
+class Sokoban(Env):
+    """## Description
+
+    A room with boxes and as many targets; the player pushes boxes, one at a time, and cannot pull. Deterministic,
+    but a push can be irreversible. As in RAGEN (arXiv 2504.20073), which takes it from gym-sokoban.
+
+    ## Action Space
+
+    The names Up, Down, Left, Right, in this order. Each moves one cell and pushes the box in front, if any. If a
+    wall or, behind the box, a wall or another box is in the way, nothing moves.
+
+    ## Observation Space
+
+    Text. `grid` draws # wall, _ floor, O target, √ box on a target, X box, P player, S player on a target, one line
+    per row without separators. `coord` lists targets, boxes and player as (row, column), not the walls;
+    `grid_coord` gives both.
+
+    ## Starting State
+
+    A room carved by a random walk, from `ragen_envs.sokoban.levels`, solvable by construction. It depends on the
+    seed alone.
+
+    ## Rewards
+
+    -0.1 for every action, +1 for pushing a box onto a target, -1 for pushing one off, +10 when all are on targets.
+
+    ## Episode End
+
+    Terminates when all boxes are on targets (success); truncates after 100 actions. An action is effective if the
+    player moved.
+
+    ## Arguments
+
+    - `dim=(6, 6)`: rows and columns of the board, its border of walls included, each 5 to 20.
+    - `boxes=1`: number of boxes, 1 to 5.
+    - `search_depth=300`: how many steps the level generator may go back from the solved room.
+    - `observation_format="grid"`: grid, coord or grid_coord.
+    - `vocabulary="default"`: "letters" draws W wall, . floor, G target, C box on a target, B box, A player,
+      @ player on a target.
+
+    Registered variants: `SimpleSokoban-v0` (these defaults), `LargerSokoban-v0` (8 x 8, 2 boxes, search depth 10),
+    `SokobanNewVocab-v0` (letters, search depth 30; the paper's SokobanNewVocab), `CoordSokoban-v0` (grid_coord).
+
+    ## Version History
+
+    - v0: first version. Levels come from this package's own generator, not gym-sokoban's.
+    """
+
+    actions = ("Up", "Down", "Left", "Right")
+    max_actions = 10
+
+    def __init__(
+        self,
+        dim: tuple[int, int] = (6, 6),
+        boxes: int = 1,
+        search_depth: int = 300,
+        observation_format: ObservationFormat = "grid",
+        vocabulary: Literal["default", "letters"] = "default",
+    ) -> None:
+        check_format(observation_format)
+        if vocabulary not in VOCABULARIES:
+            raise RecipeError(f"Sokoban's vocabulary must be one of {tuple(VOCABULARIES)}, not {vocabulary!r}.")
+        self.dim = tuple(dim) if hasattr(dim, "__iter__") else ()
+        if len(self.dim) != 2 or not all(isinstance(n, int) and 5 <= n <= 20 for n in self.dim):
+            raise RecipeError(f"Sokoban's dim must be two integers from 5 to 20, not {dim!r}.")
+        if not isinstance(boxes, int) or not 1 <= boxes <= 5:
+            raise RecipeError(f"Sokoban's boxes must be an integer from 1 to 5, not {boxes!r}.")
+        if not isinstance(search_depth, int) or search_depth < 3:
+            raise RecipeError(f"Sokoban's search_depth must be an integer of 3 or more, not {search_depth!r}.")
+        self.boxes_wanted = boxes
+        self.search_depth = search_depth
+        self.observation_format = observation_format
+        self._letters = VOCABULARIES[vocabulary]
+        self.symbols = {} if observation_format == "coord" else dict(zip(self._letters, _MEANINGS, strict=True))
+        self.instruction = self._instruction()
+        self.level: Level | None = None
+        self.player = 0
+        self.boxes = 0
+        self._actions_made = 0
+
+    def _instruction(self) -> str:
+        task = "the box onto the target" if self.boxes_wanted == 1 else f"all {self.boxes_wanted} boxes onto targets"
+        return (
+            f"You are solving a Sokoban puzzle: push {task}. You move one cell up, down, left or right. Moving into a "
+            "box pushes it one cell further, if there is neither a wall nor another box behind it; walls stop you. "
+            "You cannot pull, so a box in a corner stays there: plan ahead. Every action costs 0.1, a box pushed onto "
+            "a target earns 1 (pushed off again, it costs 1), and finishing the puzzle earns 10."
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Draw a level."""
+        self.start(seed, options)
+        self.level = generate(self.np_random, *self.dim, self.boxes_wanted, self.search_depth)
+        self.player, self.boxes = self.level.player, self.level.boxes
+        self._actions_made = 0
+        return self.render(), {}
+
+    def step(self, action: str) -> Step:
+        """Move or push; an unknown name leaves everything as it is."""
+        _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
+        name = self.name_of(action)
+        if name is None or self._solved():
+            return self._result(0.0, valid=name is not None, effective=False)
+        placed, player = self._placed(self.boxes), self.player
+        self.player, self.boxes = self.after(name, self.player, self.boxes)
+        self._actions_made += 1
+        gained = self._placed(self.boxes) - placed
+        reward = _STEP + (_PLACED if gained > 0 else _REMOVED if gained < 0 else 0.0)
+        reward += _SOLVED if self._solved() else 0.0
+        return self._result(reward, valid=True, effective=self.player != player)
+
+    def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
+        solved = self._solved()
+        truncated = not solved and self._actions_made >= _MAX_STEPS
+        return self.outcome(
+            reward, terminated=solved, truncated=truncated, success=solved, valid=valid, effective=effective
+        )
+
+    def after(self, name: str, player: int, boxes: int) -> tuple[int, int]:
+        """Return (player, mask of boxes) after the move `name` from the given ones; unchanged if it is blocked."""
+        down, right = DIRECTIONS[name]
+        delta = down * self.dim[1] + right
+        ahead, beyond = player + delta, player + 2 * delta
+        if self.level.walls >> ahead & 1:
+            return player, boxes
+        if not boxes >> ahead & 1:
+            return ahead, boxes
+        if (self.level.walls | boxes) >> beyond & 1:
+            return player, boxes
+        return ahead, boxes ^ (1 << ahead | 1 << beyond)
+
+    def _placed(self, boxes: int) -> int:
+        return (boxes & self.level.targets).bit_count()
+
+    def _solved(self) -> bool:
+        return self.boxes == self.level.targets
+
+    def render(self) -> str:
+        """Return the board as text, in the format asked for."""
+        if self.level is None:
+            return ""
+        targets, boxes, player = self.level.targets, self.boxes, 1 << self.player
+        things = {
+            "Targets": self._cells(targets & ~boxes & ~player),
+            "Boxes": self._cells(boxes & ~targets),
+            "Boxes on a target": self._cells(boxes & targets),
+            "Player": self._cells(player & ~targets),
+            "Player on a target": self._cells(player & targets),
+        }
+        return render(self.observation_format, self.dim, self._symbol, things)
+
+    def _cells(self, mask: int) -> list[Cell]:
+        return [divmod(cell, self.dim[1]) for cell in range(mask.bit_length()) if mask >> cell & 1]
+
+    def _symbol(self, cell: Cell) -> str:
+        wall, floor, target, placed, box, player, player_on_target = self._letters
+        index = cell[0] * self.dim[1] + cell[1]
+        on_target = self.level.targets >> index & 1
+        if self.level.walls >> index & 1:
+            return wall
+        if index == self.player:
+            return player_on_target if on_target else player
+        if self.boxes >> index & 1:
+            return placed if on_target else box
+        return target if on_target else floor
+
+    def oracle(self) -> list[str]:
+        """Return a shortest solution from the current state.
+
+        [] if it is solved, cannot be solved any more, or takes a search of more than 200,000 states.
+        """
+        if self.level is None or self._solved():
+            return []
+        dead = self._dead_cells()
+        start = (self.player, self.boxes)
+        came: dict[tuple[int, int], tuple[tuple[int, int], str] | None] = {start: None}
+        queue = deque([start])
+        while queue and len(came) < _ORACLE_STATES:
+            state = queue.popleft()
+            for name in self.actions:
+                following = self.after(name, *state)
+                if following in came or following[1] & dead:
+                    continue
+                came[following] = (state, name)
+                if following[1] == self.level.targets:
+                    return _path(came, following)
+                queue.append(following)
+        return []
+
+    def _dead_cells(self) -> int:
+        """Return the mask of cells from which a box can reach no target, whatever else is on the board."""
+        walls, columns = self.level.walls, self.dim[1]
+        alive = self.level.targets
+        pending = [cell for cell in range(alive.bit_length()) if alive >> cell & 1]
+        while pending:
+            cell = pending.pop()
+            for down, right in DIRECTIONS.values():
+                # Pull the box one cell back: the player needs the cell it comes to and the one behind that.
+                delta = down * columns + right
+                back = cell + delta
+                if not (walls | alive) >> back & 1 and not walls >> back + delta & 1:
+                    alive |= 1 << back
+                    pending.append(back)
+        return ~alive & ((1 << self.dim[0] * columns) - 1)
+
+
+def _path(came: dict, state: tuple[int, int]) -> list[str]:
+    names = []
+    while (step := came[state]) is not None:
+        state, name = step
+        names.append(name)
+    return names[::-1]
+
+
+LargerSokoban = partial(Sokoban, dim=(8, 8), boxes=2, search_depth=10)
+SokobanNewVocab = partial(Sokoban, search_depth=30, vocabulary="letters")
+CoordSokoban = partial(Sokoban, observation_format="grid_coord")

@@ -1,0 +1,69 @@
+"""`ragen-verl env list`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from ragen_verl.cli.console import console
+from ragen_verl.cli.env_arguments import spelled, summary
+from ragen_verl.env import registry
+
+
+def list_environments() -> None:
+    """List every installed environment with its actions, variants below the environment they vary.
+
+    Other packages' come last, by the prefix of their ids. Nothing is built, so the list is quick whatever is installed.
+    """
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("id", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("actions")
+    broken: list[tuple[str, str]] = []
+    for kind, members in families(broken).items():
+        first, *others = members
+        table.add_row(f"[bold]{escape(first)}[/]", escape(summary(kind)), escape(actions(kind)))
+        for id in others:
+            table.add_row(f"  {escape(id)}", f"[dim]{escape(members[id] or 'the same')}[/]", "")
+    for id, error in broken:
+        table.add_row(escape(id), f"[red]{escape(error)}[/]", "")
+    for prefix in registry.adapters():
+        if prefix.startswith("http"):
+            continue
+        table.add_row(f"[bold]{prefix}:NAME[/]", "an environment of that package", "")
+    table.add_row("[bold]http://HOST:PORT/ID[/]", "an environment of `ragen-verl env serve`", "")
+    console().print(table)
+
+
+def families(broken: list[tuple[str, str]]) -> dict[Any, dict[str, str]]:
+    """Class -> its ids, each with the arguments it fixes; the plain class first, then by name.
+
+    Args:
+        broken: gets the ids that cannot be imported, with the reason: they must not hide the others.
+    """
+    found: dict[Any, dict[str, str]] = {}
+    for id in registry.ids():
+        try:
+            target = registry.builder(id)
+        except Exception as error:
+            broken.append((id, " ".join(str(error).split())))
+            continue
+        kind = target.func if isinstance(target, partial) else target
+        found.setdefault(kind, {})[id] = spelled(target) if isinstance(target, partial) else ""
+
+    def order(one: tuple[str, str], kind: Any) -> tuple:
+        id, arguments = one
+        return bool(arguments), not id.startswith(f"{getattr(kind, '__name__', '')}-v"), id
+
+    return {kind: dict(sorted(ids.items(), key=lambda one: order(one, kind))) for kind, ids in found.items()}
+
+
+def actions(kind: Any) -> str:
+    """The action names where the class fixes them."""
+    names = getattr(kind, "actions", None)
+    if isinstance(names, tuple):
+        return " | ".join(names)
+    return "free text" if hasattr(kind, "random_action") else "see `env show`"

@@ -1,0 +1,197 @@
+"""What adapters share: imports that name their extra, names that are near, and the course of an episode."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import math
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+from ragen_verl.env.core import Names, Step
+from ragen_verl.env.text import FreeTextEnv
+from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv
+
+QUESTION = "Answer the question. Give the answer alone, in the form that is asked for."
+"""The instruction where an episode is one question of a package."""
+
+MOST_ACTIONS = 200
+"""The largest budget that an adapter takes from a package: its limits are made for agents that act in microseconds."""
+
+
+def need(module: str, extra: str, prefix: str) -> ModuleType:
+    """Import and return `module`.
+
+    Raises:
+        MissingExtra: if it, or something that it imports, is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f'Environments of the form {prefix}:... need {error.name}: run pip install "ragen-verl[{extra}]".'
+        ) from error
+
+
+def nearest(name: str, known: Iterable[str], what: str) -> UnknownEnv:
+    """The error for an unknown name, with up to three known names that are most like it."""
+    folded = {one.casefold(): one for one in known}
+    near = [folded[one] for one in difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.3)]
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f" among its {len(folded)}."
+    return UnknownEnv(f"{what} has no environment {name!r}{hint}")
+
+
+def check_budget(prefix: str, max_actions: Any) -> None:
+    """Raise BadEnvKwargs unless `max_actions` is None or an integer above 0."""
+    good = isinstance(max_actions, int) and not isinstance(max_actions, bool) and max_actions > 0
+    if max_actions is not None and not good:
+        raise BadEnvKwargs(f"{prefix}: max_actions must be an integer above 0, not {max_actions!r}.")
+
+
+def check_success_return(prefix: str, success_return: Any) -> None:
+    """Raise BadEnvKwargs unless `success_return` is None or a number."""
+    if success_return is not None and (
+        isinstance(success_return, bool) or not isinstance(success_return, (int, float))
+    ):
+        raise BadEnvKwargs(f"{prefix}: success_return must be a number, not {success_return!r}.")
+
+
+def finite(reward: Any, name: str) -> float:
+    """Return a reward as a float.
+
+    Raises:
+        RuntimeError: if it is no finite number. The rollout leaves such an episode out of the statistics, where a 0
+            would train on a score that the environment did not give.
+    """
+    try:
+        number = float(reward if reward is not None else 0.0)
+    except (TypeError, ValueError):
+        raise RuntimeError(f"{name} returned the reward {reward!r}, which is no number.") from None
+    if not math.isfinite(number):
+        raise RuntimeError(f"{name} returned the reward {number}.")
+    return number
+
+
+class ExternalEnv(FreeTextEnv):
+    """An environment of another package.
+
+    A subclass sets `name`, `instruction`, `actions`, calls `begin(observation)` at the end of `reset`, and in `step`
+    returns `idle(...)` for an action that does nothing and `after(...)` for one that was played.
+
+    Attributes:
+        name: the id with its prefix.
+        success_return: the sum of rewards from which the episode is solved, None for the package's own criterion.
+    """
+
+    def __init__(self, name: str, max_actions: int | None, success_return: float | None) -> None:
+        prefix = name.partition(":")[0]
+        check_budget(prefix, max_actions)
+        check_success_return(prefix, success_return)
+        self.name = name
+        self.success_return = success_return
+        if max_actions is not None:
+            self.max_actions = max_actions
+        self._observation = ""
+        self._sum = 0.0
+        self._over = (False, False)
+        self._solved = False
+
+    @property
+    def action_space(self) -> Any:
+        """The action names, which may differ from episode to episode, or any text."""
+        return Names(self.actions) if self.actions else super().action_space
+
+    def begin(self, observation: str) -> tuple[str, dict[str, Any]]:
+        """Take down the first observation; return what `reset` returns."""
+        self._observation, self._sum, self._over, self._solved = observation, 0.0, (False, False), False
+        return observation, {}
+
+    def render(self) -> str:
+        """Return the last observation."""
+        return self._observation
+
+    def ended(self) -> bool:
+        """Whether the episode is over; raises ResetNeeded before the first reset."""
+        return self.dynamics is not None and any(self._over)
+
+    def idle(self, *, valid: bool) -> Step:
+        """The step of an action that changed nothing."""
+        terminated, truncated = self._over
+        return self.outcome(
+            terminated=terminated, truncated=truncated, success=self._solved, valid=valid, effective=False
+        )
+
+    def broken(self) -> Step:
+        """The step of a text that made the package raise: its state is in doubt, so the episode is cut off here."""
+        self._over = (False, True)
+        return self.idle(valid=False)
+
+    def after(
+        self,
+        observation: str,
+        reward: Any,
+        *,
+        terminated: bool,
+        truncated: bool,
+        success: bool | None = None,
+        valid: bool = True,
+        effective: bool | None = None,
+    ) -> Step:
+        """The step of an action that was played.
+
+        Args:
+            observation: what the package shows now.
+            reward: as the package gave it; must be a finite number, None counts as 0.
+            terminated, truncated: the package's; both at once count as terminated.
+            success: the package's word on it, None where it has none: then a positive reward at the end is one.
+            valid: the package understood the action.
+            effective: it changed something, None for "the observation is another one, or the episode is over".
+        """
+        value = finite(reward, self.name)
+        self._sum += value
+        self._over = (bool(terminated), bool(truncated and not terminated))
+        if self.success_return is not None:
+            self._solved = self._sum >= self.success_return
+        else:
+            self._solved = bool(terminated and value > 0) if success is None else bool(success)
+        if effective is None:
+            effective = observation != self._observation or any(self._over)
+        self._observation = observation
+        return self.outcome(
+            value,
+            terminated=self._over[0],
+            truncated=self._over[1],
+            success=self._solved,
+            valid=valid,
+            effective=valid and effective,
+        )
+
+
+def cut(text: str, limit: int = 20_000) -> str:
+    """Return `text` with at most `limit` characters."""
+    return text if len(text) <= limit else text[: limit - 4] + "\n..."
+
+
+def sendable(action: str, limit: int) -> str:
+    """Return the first `limit` characters of an action, lone surrogates replaced, which not every package can take."""
+    return action[:limit].encode("utf-8", "replace").decode()
+
+
+def one_line(error: BaseException, limit: int) -> str:
+    """Return an error's type and, in one line of at most `limit` characters, what it says."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:limit]}"
+
+
+def needs_nltk(data: str) -> str:
+    """The end of a sentence about words that could not be had."""
+    return (
+        f"needs data of NLTK that could not be downloaded: run python -m nltk.downloader {data} where there is a "
+        "network, or set NLTK_DATA."
+    )
+
+
+def reject(prefix: str, sentence: str) -> RecipeError:
+    """A RecipeError that begins with the adapter's prefix."""
+    return RecipeError(f"{prefix}: {sentence}")

@@ -1,0 +1,1 @@
+"""Where the calls of environments run: threads, worker processes, and servers behind HTTP."""

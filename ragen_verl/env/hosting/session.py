@@ -1,0 +1,207 @@
+"""An environment whose world lives elsewhere, in another process or on another machine: what both ends share.
+
+The far end answers requests with `perform`. The near end is a `SessionEnv`. It remembers what was played, and when the
+place where the world lived is lost it plays the same episode again in another one. An episode is a function of seed,
+member and actions, so the second playing shows what the first one showed; where it does not, the episode is given up.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from gymnasium.error import ResetNeeded
+
+from ragen_verl.env.core import Env, Step
+from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv
+
+_RECIPE_ERRORS = {error.__name__: error for error in (RecipeError, UnknownEnv, BadEnvKwargs, MissingExtra)}
+_MAX_TEXT = 2000
+
+
+class WorldLost(ConnectionError):
+    """The place where a world lived is gone, and the world with it; another place may have room."""
+
+
+class EnvFailed(RuntimeError):
+    """The environment raised at the far end; it would have raised here as well."""
+
+
+class ReplayDiffers(RuntimeError):
+    """An episode played again in another place went another way, so it cannot be gone on with."""
+
+
+# -- the far end ------------------------------------------------------------------------------------------------------
+
+
+def perform(env: Env, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Do what a request says with `env` and return the reply; the environment's exceptions come out.
+
+    Args:
+        env: where the episode is played.
+        request: `{"call": "reset", "seed": int, "options": dict}`, `{"call": "step", "action": text}` or
+            `{"call": "oracle"}`.
+
+    Returns:
+        For `reset` the keys observation, info and view, for `step` the key step with its five values, for `oracle` the
+        key plan.
+    """
+    if request["call"] == "oracle":
+        return {"plan": list(env.oracle())}
+    if request["call"] == "reset":
+        observation, info = env.reset(seed=request["seed"], options=request["options"])
+        return {"observation": observation, "info": info, "view": view(env)}
+    observation, reward, terminated, truncated, info = env.step(request["action"])
+    return {"step": [observation, reward, terminated, truncated, info]}
+
+
+def view(env: Env) -> dict[str, Any]:
+    """What the near end shows of an environment besides its observations."""
+    return {
+        "instruction": env.instruction,
+        "actions": None if env.actions is None else list(env.actions),
+        "symbols": dict(env.symbols),
+        "max_actions": env.max_actions,
+        "charset": env.charset,
+    }
+
+
+def failure(error: BaseException) -> dict[str, str]:
+    """An exception as data for `raise_failure`."""
+    name = type(error).__name__
+    if isinstance(error, RecipeError):
+        known = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _RECIPE_ERRORS)
+        return {"kind": "recipe", "type": known, "text": str(error)[:_MAX_TEXT]}
+    return {"kind": "environment", "type": name, "text": f"{name}: {error}"[:_MAX_TEXT]}
+
+
+def raise_failure(error: Mapping[str, str]) -> None:
+    """Raise what `failure` described: the RecipeError it was, or EnvFailed."""
+    raise _RECIPE_ERRORS.get(error["type"], EnvFailed)(error["text"])
+
+
+def to_json(value: Any) -> bytes:
+    """`value` as ASCII JSON; numpy's scalars and arrays become numbers and lists, what JSON does not know its text.
+
+    Floats come back exactly as they were, lone surrogates as well.
+    """
+    return json.dumps(value, default=_plain).encode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if isinstance(value, (set, frozenset)) else str(value)
+
+
+# -- the near end -----------------------------------------------------------------------------------------------------
+
+
+class SessionEnv(Env):
+    """An environment whose world lives elsewhere; it keeps the contract of `Env`.
+
+    A subclass says how a world is opened, asked and left; its constructor ends with `self._stay()`. A copy shares no
+    world with the original: at its first use it plays the episode so far in a world of its own.
+
+    Attributes:
+        patience: seconds for which one call looks for another place after a world was lost.
+    """
+
+    patience: float = 30.0
+    _pause = 0.05
+    _there = False  # a world is open and stands where the episode does
+    _opening: tuple[dict[str, Any], dict[str, Any]] | None = None
+    _played: tuple[tuple[Any, Step], ...] = ()
+    _shown: str | None = None
+
+    @abstractmethod
+    def _open(self) -> dict[str, Any]:
+        """Open a fresh world and return its view; raises WorldLost where no place has room now."""
+
+    @abstractmethod
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Have the open world answer; raises WorldLost, or what the environment raised."""
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Give the open world up; never raises."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start an episode; without a seed one is drawn here, so that the episode can be played again elsewhere."""
+        self.start(seed, options)
+        self._opening, self._played = None, ()
+        request = {"call": "reset", "seed": self.seed, "options": options}
+        reply = self._stay(request)
+        self._opening = (request, reply)
+        self._show(reply["view"])
+        self._shown = reply["observation"]
+        return self._shown, reply["info"]
+
+    def step(self, action: str) -> Step:
+        """Apply one action in the world."""
+        if self._opening is None:
+            raise ResetNeeded("Call reset before playing.")
+        step = Step(*self._stay({"call": "step", "action": action})["step"])
+        self._played = (*self._played, (action, step))
+        self._shown = step.observation
+        return step
+
+    def oracle(self) -> list[str]:
+        """Return the world's plan."""
+        if self._opening is None:
+            raise ResetNeeded("Call reset before playing.")
+        return self._stay({"call": "oracle"})["plan"]
+
+    def render(self) -> str:
+        """Return the current observation."""
+        if self._shown is None:
+            raise ResetNeeded("Call reset before playing.")
+        return self._shown
+
+    def close(self) -> None:
+        """Give the world up."""
+        if self._there:
+            self._there = False
+            self._leave()
+
+    def _stay(self, request: dict[str, Any] | None = None, patience: float | None = None) -> dict[str, Any]:
+        """Have the world answer a request, in another place if this one is lost; without a request: be in a world."""
+        end = time.monotonic() + (self.patience if patience is None else patience)
+        pause = self._pause
+        while True:
+            try:
+                if not self._there:
+                    self._settle()
+                return {} if request is None else self._ask(request)
+            except WorldLost:
+                self._there = False
+                if time.monotonic() + pause > end:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 1.0)
+
+    def _settle(self) -> None:
+        """Open a world and bring it to where the episode stands."""
+        self._show(self._open())
+        self._there = True
+        if self._opening is None:
+            return
+        request, first = self._opening
+        again = self._ask(request)
+        if (again["observation"], again["view"]) != (first["observation"], first["view"]):
+            raise ReplayDiffers("Played again in another place, the episode began differently.")
+        for number, (action, before) in enumerate(self._played, start=1):
+            step = Step(*self._ask({"call": "step", "action": action})["step"])
+            if step[:4] != before[:4] or step.info.get("success") != before.info.get("success"):
+                raise ReplayDiffers(f"Played again in another place, the episode differed at action {number}.")
+
+    def _show(self, view: Mapping[str, Any]) -> None:
+        self.instruction, self.symbols = view["instruction"], view["symbols"]
+        self.actions = None if view["actions"] is None else tuple(view["actions"])
+        self.max_actions, self.charset = view["max_actions"], view["charset"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_there": False}

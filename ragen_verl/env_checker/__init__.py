@@ -1,0 +1,17 @@
+"""The checker: does an environment keep the rules that a training relies on, and what does it cost?
+
+    report = check(Subject.of("Sokoban-v0"))
+    assert report.ok, report
+
+One noun per module: the environment in question (`subject`), its watched calls (`calls`), recorded episodes
+(`record`), the rules (`rules`), another process (`elsewhere`), scored episodes (`scores`), times and sizes
+(`measure`), the outcome (`report`). `ragen-verl env check` and `ragen_verl.testing` are built on it.
+"""
+
+from ragen_verl.env_checker.check import check
+from ragen_verl.env_checker.profile import FULL, QUICK, Profile
+from ragen_verl.env_checker.report import Report
+from ragen_verl.env_checker.rules import RULES
+from ragen_verl.env_checker.subject import Subject
+
+__all__ = ["FULL", "QUICK", "RULES", "Profile", "Report", "Subject", "check"]

@@ -1,0 +1,187 @@
+"""Calls of an environment: what they return is checked, and none may hang.
+
+A call cannot be stopped from outside, so a check runs in a thread of its own and is given up as a whole when one of its
+calls is overdue; the thread is a daemon. A call that never lets go of the interpreter (a pathological regular
+expression, a huge power) stops this process's other threads as well: `backstop` ends the process then, with the place.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ragen_verl.env.core import Env, Step
+
+T = TypeVar("T")
+FLAGS = ("success", "action_is_valid", "action_is_effective")
+
+
+class Broken(Exception):
+    """An environment broke a rule; ends what was being checked.
+
+    Attributes:
+        rule: its name in `rules.RULES`.
+        what: the sentence for the report.
+    """
+
+    def __init__(self, rule: str, what: str) -> None:
+        super().__init__(what)
+        self.rule, self.what = rule, what
+
+
+class Calls:
+    """Makes the calls of one check.
+
+    Args:
+        limit: seconds each may take.
+        backstop: end the whole process if a call holds the interpreter; the stack is written to stderr.
+    """
+
+    def __init__(self, limit: float, backstop: bool = False) -> None:
+        self.limit, self.backstop = limit, backstop
+        self._running: dict[int, tuple[float, str]] = {}
+        self._built: list[Env] = []
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def supervised(self, function: Callable[[], T]) -> T:
+        """Run `function` in a thread and return its result, or raise what it raised.
+
+        Raises:
+            Broken: `time`, as soon as a call that was made through this object is overdue, in whatever thread.
+        """
+        outcome: list[Any] = []
+        done = threading.Event()
+
+        def work() -> None:
+            try:
+                outcome[:] = function(), None
+            except BaseException as error:
+                outcome[:] = None, error
+            done.set()
+
+        self._arm()
+        threading.Thread(target=work, name="ragen-check", daemon=True).start()
+        try:
+            while not done.wait(min(0.2, self.limit / 4)):
+                self._arm()
+                if (late := self._overdue()) is not None:
+                    raise Broken("time", f"{late} did not return within {self.limit:g} s")
+        finally:
+            if self.backstop:
+                faulthandler.cancel_dump_traceback_later()
+        value, error = outcome
+        if error is not None:
+            raise error
+        return value
+
+    def _arm(self) -> None:
+        """Put off the end of the process; as long as this thread runs, it does not come."""
+        if self.backstop:
+            faulthandler.dump_traceback_later(2 * self.limit + 1, exit=True, file=sys.__stderr__)
+
+    def _overdue(self) -> str | None:
+        now = time.monotonic()
+        return next((where for since, where in list(self._running.values()) if now - since > self.limit), None)
+
+    def call(self, where: str, function: Callable[[], T], times: int = 1) -> T:
+        """Run `function`, known as `where` in the report; it may take `times` the limit of a single call.
+
+        Raises:
+            Broken: `exceptions`, if it raised anything.
+        """
+        key = threading.get_ident()
+        self._running[key] = time.monotonic() + (times - 1) * self.limit, where
+        try:
+            return function()
+        except Broken:
+            raise
+        except BaseException as error:  # even SystemExit: an environment has no right to end the process
+            raise Broken("exceptions", f"{where} raised {_told(error)}") from error
+        finally:
+            self._running.pop(key, None)
+
+    # -- the environment's methods ------------------------------------------------------------------------------------
+
+    def build(self, build: Callable[[], Env], where: str = "building it") -> Env:
+        """A new instance, closed by `close_all`."""
+        env = self.call(where, build)
+        self._built.append(env)
+        return env
+
+    def close_all(self) -> None:
+        """Close every instance that was built."""
+        while self._built:
+            self.call("close()", self._built.pop().close)
+
+    def reset(self, env: Env, seed: int, rollout_index: int = 0) -> str:
+        """Start an episode; return the observation, checked."""
+        where = f"reset(seed={seed}, member={rollout_index})"
+        result = self.call(where, lambda: env.reset(seed=seed, options={"rollout_index": rollout_index}))
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            raise Broken("results", f"{where} returned {shown(result)}, not (observation, info)")
+        check_text(env, result[0], where)
+        return result[0]
+
+    def step(self, env: Env, action: str) -> Step:
+        """Apply one action; return the five values, checked."""
+        where = f"step({shown(action)})"
+        result = self.call(where, lambda: env.step(action))
+        if not (isinstance(result, tuple) and len(result) == 5):
+            raise Broken("results", f"{where} returned {shown(result)}, not five values")
+        step = Step(*result)
+        check_text(env, step.observation, where)
+        check_reward(step.reward, where)
+        if not isinstance(step.info, dict):
+            raise Broken("results", f"the info of {where} is {shown(step.info)}, not a dict")
+        if missing := [flag for flag in FLAGS if flag not in step.info]:
+            raise Broken("results", f"the info of {where} lacks {', '.join(missing)}")
+        if not all(isinstance(end, bool) for end in (step.terminated, step.truncated)):
+            raise Broken("results", f"terminated or truncated of {where} is no bool")
+        return step
+
+
+def check_text(env: Env, observation: Any, where: str) -> None:
+    """Raise Broken unless the observation is text that a tokenizer can take and the space holds."""
+    if not isinstance(observation, str):
+        raise Broken("observations", f"the observation of {where} is {shown(observation)}, not text")
+    try:
+        observation.encode("utf-8")
+    except UnicodeEncodeError:
+        raise Broken("observations", f"the observation of {where} cannot be encoded: {shown(observation)}") from None
+    if observation not in env.observation_space:
+        outside = sorted(set(observation) - set(getattr(env, "charset", observation)))
+        why = f"uses {', '.join(map(repr, outside[:5]))}, not in charset" if outside else "is too long"
+        raise Broken("observations", f"the observation of {where} is outside observation_space: it {why}")
+
+
+def check_reward(reward: Any, where: str) -> None:
+    """Raise Broken unless the reward is a finite number."""
+    try:
+        finite = not isinstance(reward, str) and math.isfinite(float(reward))
+    except (TypeError, ValueError, OverflowError):
+        finite = False
+    if not finite:
+        raise Broken("rewards", f"the reward of {where} is {shown(reward)}, not a finite number")
+
+
+def shown(value: Any) -> str:
+    """A value in a few printable characters."""
+    if isinstance(value, str) and len(value) > 60:
+        return f"{value[:40]!a}... ({len(value):,} characters)"
+    text = ascii(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _told(error: BaseException) -> str:
+    """An exception in one line, with the place where it was raised."""
+    words = " ".join(str(error).split())
+    text = f"{type(error).__name__}: {words[:160]}" if words else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{text} ({frames[-1].filename}:{frames[-1].lineno})" if frames else text

@@ -1,0 +1,105 @@
+"""`check`: one environment against every rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from ragen_verl.env_checker.calls import Broken, Calls
+from ragen_verl.env_checker.measure import NANO, measure
+from ragen_verl.env_checker.profile import FULL, Profile
+from ragen_verl.env_checker.report import Report, Verdict
+from ragen_verl.env_checker.rules import IN_CALLS, RULES, Case, Unchecked
+from ragen_verl.env_checker.subject import Subject, check_built
+from ragen_verl.errors import RecipeError
+
+MEASURE = "measure"
+"""The part that is no rule."""
+
+
+def check(
+    subject: Subject,
+    profile: Profile = FULL,
+    *,
+    skip: Collection[str] = (),
+    tokenizer: str = NANO,
+    backstop: bool = False,
+    progress: Callable[[str], None] = lambda rule: None,
+) -> Report:
+    """Check an environment against every rule and measure it.
+
+    Args:
+        subject: what to check.
+        profile: how thoroughly.
+        skip: names of rules that are not checked.
+        tokenizer: counts the tokens of observations, see `measure.load_tokenizer`.
+        backstop: end the process, stack on stderr, if a call hangs without letting go of the interpreter.
+        progress: called with the name of every rule before it is checked.
+
+    Returns:
+        The report. A call that hangs ends the check: the other rules stay unchecked.
+
+    Raises:
+        RecipeError: the environment cannot be built with these arguments, or a name in `skip` is no rule.
+    """
+    names = [*IN_CALLS, *RULES]
+    if unknown := sorted(set(skip) - set(names)):
+        raise RecipeError(f"There is no rule {unknown[0]!r} to skip; the rules are {', '.join(names)}.")
+    report = Report(subject.label, dict(subject.kwargs), {name: Verdict() for name in names})
+    case = Case(subject, profile, Calls(profile.limit, backstop))
+    _build(case)
+    for name in [*RULES, MEASURE]:
+        progress(name)
+        if name in skip:
+            report.rules[name].unchecked = "skipped"
+        elif not _part(name, case, report, skip, tokenizer):
+            for left in list(RULES)[list(RULES).index(name) :] if name in RULES else []:
+                report.rules[left].unchecked = "a call hangs"
+            break
+    report.facts = case.facts
+    return report
+
+
+def _build(case: Case) -> None:
+    """Build one instance; what a recipe's author got wrong is told as such."""
+    try:
+        case.subject.prepare()
+    except RecipeError:
+        raise
+    except Exception as error:
+        raise RecipeError(f"{case.subject.label} cannot be built: {type(error).__name__}: {error}.") from error
+    try:
+        check_built(case.calls.supervised(case.build), case.subject.label)
+    except Broken as broken:
+        if isinstance(broken.__cause__, RecipeError):
+            raise broken.__cause__ from None
+        raise RecipeError(f"{case.subject.label} cannot be built: {broken.what}.") from broken
+
+
+def _part(name: str, case: Case, report: Report, skip: Collection[str], tokenizer: str) -> bool:
+    """Check one rule, or measure; False if nothing more can be done with the environment."""
+
+    def work() -> None:
+        try:
+            if name == MEASURE:
+                case.facts |= measure(case.subject, case.profile, case.calls, tokenizer)
+                return
+            for problem in RULES[name](case):
+                report.add(name, problem)
+        finally:
+            case.calls.close_all()
+
+    try:
+        case.calls.supervised(work)
+    except Unchecked as reason:
+        report.rules[name].unchecked = str(reason)
+    except Broken as broken:
+        if broken.rule not in skip:
+            report.add(broken.rule, broken.what)
+        if name in report.rules and broken.rule != name:
+            report.rules[name].unchecked = f"ended by {broken.rule}"
+        return broken.rule != "time"
+    except RecipeError:
+        raise
+    except Exception as error:  # what the environment shows is so wrong that the rule itself stumbled
+        report.add(name if name in report.rules else "results", f"{type(error).__name__}: {error}")
+    return True

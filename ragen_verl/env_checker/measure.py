@@ -1,0 +1,106 @@
+"""Times and sizes: how long `reset` and `step` take, how many tokens observations have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ragen_verl.env.core import Env
+from ragen_verl.env_checker.calls import Calls
+from ragen_verl.env_checker.profile import Profile
+from ragen_verl.env_checker.record import random_action
+from ragen_verl.env_checker.subject import Subject
+from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.protocol import Protocol
+
+NANO = "nano"
+PERCENTILES = (50, 90, 99, 100)
+
+
+def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = NANO) -> dict[str, Any]:
+    """Play at random in one thread and measure.
+
+    Returns:
+        `milliseconds`: of `build`, and of `reset` and `step` the percentiles 50, 90, 99 and the longest;
+        `steps_per_second`: from the median of `step`; `tokens`: of observations (mean, max) and of the first prompt
+        (max).
+    """
+    encode = load_tokenizer(tokenizer)
+    started = time.perf_counter()
+    env = calls.build(subject.build)
+    build = time.perf_counter() - started
+    times: dict[str, list[float]] = {"reset": [], "step": []}
+    observations: list[str] = []
+    prompts: list[str] = []
+    for seed in range(profile.episodes):
+        started = time.perf_counter()
+        state = calls.reset(env, seed)
+        times["reset"].append(time.perf_counter() - started)
+        observations.append(state)
+        prompts.append(Protocol().first_user(env, state))
+        _steps(env, np.random.default_rng(seed), state, profile.steps, calls, times["step"], observations)
+    lengths, heads = encode(observations), encode(prompts)
+    return {
+        "milliseconds": {"build": 1e3 * build, **{name: _percentiles(found) for name, found in times.items()}},
+        "steps_per_second": 1 / float(np.median(times["step"])),
+        "tokens": {
+            "tokenizer": tokenizer,
+            "mean": float(np.mean(lengths)),
+            "max": max(lengths),
+            "first_prompt": max(heads),
+        },
+    }
+
+
+def _steps(
+    env: Env, rng: np.random.Generator, state: str, most: int, calls: Calls, times: list[float], seen: list[str]
+) -> None:
+    for _ in range(most):
+        action = random_action(env, rng, state, calls)
+        started = time.perf_counter()
+        step = calls.step(env, action)
+        times.append(time.perf_counter() - started)
+        seen.append(state := step.observation)
+        if step.terminated or step.truncated:
+            return
+
+
+def _percentiles(seconds: list[float]) -> dict[str, float]:
+    found = np.percentile(seconds, PERCENTILES) * 1e3
+    return {f"p{percent}": float(value) for percent, value in zip(PERCENTILES, found, strict=True)}
+
+
+def load_tokenizer(path: str) -> Any:
+    """A function from texts to their numbers of tokens.
+
+    Args:
+        path: "nano" for the nano model's, a folder with a tokenizer.json, such a file, or a model of the hub.
+
+    Raises:
+        RecipeError: if there is no tokenizer.
+    """
+    from tokenizers import Tokenizer
+
+    file = Path(path)
+    if path == NANO:
+        from ragen_verl.cpu.nano_model import nano_model_path
+
+        file = nano_model_path() / "tokenizer.json"
+    elif file.is_dir():
+        file = file / "tokenizer.json"
+    try:
+        found = Tokenizer.from_file(str(file)) if file.is_file() else Tokenizer.from_pretrained(path)
+    except Exception as error:  # the library raises bare exceptions
+        raise RecipeError(
+            f"There is no tokenizer at {path!r} ({' '.join(str(error).split())[:200]}): name a folder with a "
+            "tokenizer.json or a model of the hub."
+        ) from error
+
+    def lengths(texts: Sequence[str]) -> list[int]:
+        return [len(one.ids) for one in found.encode_batch(list(texts), add_special_tokens=False)]
+
+    return lengths

@@ -1,0 +1,85 @@
+"""Recorded episodes: everything an environment showed, as plain data that can be compared across processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from ragen_verl.env.core import Env
+from ragen_verl.env_checker.calls import Calls
+
+Event = list[Any]
+Oracle = Literal["followed", "ignored", "unasked"]
+
+
+def random_action(env: Env, rng: np.random.Generator, state: str, calls: Calls) -> str:
+    """An action of a player that does not think.
+
+    A name drawn with `rng`; for free text what `env.random_action(rng)` says, or, where there is no such method, a
+    number or a word of the observation or the instruction.
+    """
+    if env.actions is not None:
+        return env.actions[int(rng.integers(len(env.actions)))]
+    own = getattr(env, "random_action", None)
+    if own is not None:
+        return calls.call("random_action()", lambda: own(rng))
+    words = [*map(str, range(21)), *state.split()[:200], *env.instruction.split()[:200]]
+    return words[int(rng.integers(len(words)))]
+
+
+def plan(env: Env, calls: Calls) -> list[str]:
+    """The environment's own plan from where it is; [] where it knows none."""
+    return calls.call("oracle()", lambda: list(getattr(env, "oracle", list)() or []))
+
+
+def episode(
+    env: Env, seed: int, rollout_index: int, steps: int, calls: Calls, oracle: Oracle = "followed"
+) -> Iterator[Event]:
+    """Play an episode and yield what can be seen of it: the start, then every action with its outcome.
+
+    Args:
+        env: where to play; need not be fresh.
+        seed, member: of the episode, and of the player's own choices.
+        steps: most actions.
+        calls: makes the calls.
+        oracle: followed in about half of the actions, so that the episode gets somewhere; or asked and ignored; or
+            not asked at all. The other actions are random.
+    """
+    state = calls.reset(env, seed, rollout_index)
+    yield ["start", state, env.instruction, list(env.actions or ()), dict(env.symbols), env.max_actions]
+    yield from moves(env, np.random.default_rng([seed, rollout_index]), state, steps, calls, oracle)
+
+
+def moves(
+    env: Env, rng: np.random.Generator, state: str, steps: int, calls: Calls, oracle: Oracle = "followed"
+) -> Iterator[Event]:
+    """Go on from where the environment is; as in `episode`."""
+    for _ in range(steps):
+        action, planned = random_action(env, rng, state, calls), rng.random() < 0.5
+        if planned and oracle != "unasked" and (path := plan(env, calls)) and oracle == "followed":
+            action = path[0]
+        step = calls.step(env, action)
+        state = step.observation
+        numbers = {key: float(value) for key, value in sorted(step.info.items()) if isinstance(value, (int, float))}
+        yield [action, state, float(step.reward), step.terminated, step.truncated, numbers]
+        if step.terminated or step.truncated:
+            return
+
+
+def difference(one: list[Event], other: list[Event]) -> str | None:
+    """Where two recordings part, in words; None if they are the same."""
+    for place, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return "the start differs" if place == 0 else f"action {place} ({left[0]!r}) has another outcome"
+    if len(one) != len(other):
+        return f"one ends after {len(one) - 1} actions, the other after {len(other) - 1}"
+    return None
+
+
+def fingerprint(events: list[Event]) -> str:
+    """A short text that differs where recordings differ."""
+    return hashlib.sha256(json.dumps(events).encode("ascii")).hexdigest()[:16]

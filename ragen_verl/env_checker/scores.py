@@ -1,0 +1,144 @@
+"""Whole episodes of a random player and of the oracle, through the rollout's own code: returns and stop reasons.
+
+The rollout is `ragen_verl.rollout.episode.play`, as in a training; a scripted engine stands where the model is, one
+action an answer, and characters stand for tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ragen_verl.env.core import Env
+from ragen_verl.env.hosting.threads import EnvWorkers
+from ragen_verl.env_checker.calls import Calls
+from ragen_verl.env_checker.profile import Profile
+from ragen_verl.env_checker.record import plan, random_action
+from ragen_verl.env_checker.subject import Subject
+from ragen_verl.rollout.context import Context
+from ragen_verl.rollout.episode import Generation, Limits, play
+from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.trajectory import StopReason, Trajectory
+
+ENDS = {str(reason) for reason in StopReason} - {str(StopReason.ENV_ERROR), str(StopReason.ENGINE_ERROR)}
+"""Stop reasons that are no failure of the environment."""
+
+_LONG = 50_000_000  # characters: no episode is cut for its length
+Player = Callable[[Env, np.random.Generator, str], str]
+
+
+class Characters:
+    """Stands for `ChatTokens`: the ids are code points, so that any text goes through unchanged."""
+
+    def initial(self, system: str, user: str) -> list[int]:
+        """The opening."""
+        return list(map(ord, user))
+
+    def turn(self, closed: bool, user: str) -> list[int]:
+        """What stands between two responses."""
+        return list(map(ord, user))
+
+    def closed(self, response_ids: Sequence[int]) -> bool:
+        """Responses have no end-of-turn token."""
+        return False
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text again."""
+        return "".join(map(chr, ids))
+
+
+def players(calls: Calls) -> dict[str, Player]:
+    """The random player, and the one that follows the environment's plan, made anew before every action."""
+
+    def follow(env: Env, rng: np.random.Generator, state: str) -> str:
+        return next(iter(plan(env, calls)), None) or random_action(env, rng, state, calls)
+
+    return {"random": lambda env, rng, state: random_action(env, rng, state, calls), "oracle": follow}
+
+
+def play_all(subject: Subject, profile: Profile, calls: Calls) -> dict[str, dict[str, Any] | None]:
+    """The scores of both players; None for an oracle that has no plan for any of the seeds."""
+    found: dict[str, dict[str, Any] | None] = {}
+    for name, player in players(calls).items():
+        if name == "oracle" and not _plans(subject, profile, calls):
+            found[name] = None
+            continue
+        seeds = range(profile.episodes)
+        found[name] = score(asyncio.run(_episodes(subject, profile, player, seeds, calls)))
+    return found
+
+
+def _plans(subject: Subject, profile: Profile, calls: Calls) -> bool:
+    env = calls.build(subject.build)
+    for seed in range(min(profile.episodes, 5)):
+        calls.reset(env, seed)
+        if plan(env, calls):
+            return True
+    return False
+
+
+async def _episodes(
+    subject: Subject, profile: Profile, player: Player, seeds: Sequence[int], calls: Calls
+) -> list[Trajectory]:
+    with EnvWorkers(1) as workers:
+        return [await _episode(subject, profile, player, seed, calls, workers) for seed in seeds]
+
+
+async def _episode(
+    subject: Subject, profile: Profile, player: Player, seed: int, calls: Calls, workers: EnvWorkers
+) -> Trajectory:
+    env = calls.build(subject.build)
+    rng = np.random.default_rng(seed)
+
+    async def answer(ids: list[int], max_tokens: int) -> Generation:
+        action = player(env, rng, env.render() if env.actions is None else "")
+        return Generation(list(map(ord, f"{action}</answer>")))
+
+    # the budget is known after the reset only
+    calls.reset(env, seed)
+    budget = max(1, min(env.max_actions, profile.budget or env.max_actions))
+    protocol = Protocol(
+        think=False,
+        max_turns=budget,
+        max_actions_per_turn=1,
+        max_actions=budget,
+        action_sep="",
+        format_penalty=0.0,
+        system_prompt="",
+    )
+    return await play(
+        env,
+        seed=seed,
+        rollout_index=0,
+        protocol=protocol,
+        chat=Characters(),
+        generate=answer,
+        limits=Limits(response_length=_LONG, context_length=2 * _LONG, step_timeout=profile.limit),
+        workers=workers,
+        env_id=subject.label,
+        context=Context("single_turn"),
+    )
+
+
+def score(played: Sequence[Trajectory]) -> dict[str, Any]:
+    """Means over episodes: `success`, `return` with its standard `error` (None for one episode), `actions` in all.
+
+    `stops` counts the stop reasons, `error_text` is the first failure's.
+    """
+    returns = [episode.ret for episode in played]
+    spread = statistics.stdev(returns) / math.sqrt(len(returns)) if len(returns) > 1 else None
+    return {
+        "episodes": len(played),
+        "success": statistics.fmean(episode.success for episode in played),
+        "return": statistics.fmean(returns),
+        "error": spread,
+        "stops": dict(Counter(str(episode.stop_reason) for episode in played)),
+        "actions": sum(len(turn.executed) for episode in played for turn in episode.turns),
+        "error_text": next((episode.error for episode in played if episode.error), ""),
+    }

@@ -1,0 +1,96 @@
+"""The environment in question, and how another process builds it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+from ragen_verl.env.core import Env
+from ragen_verl.env.hosting.process import EnvProcesses
+from ragen_verl.env.registry import isolation, make
+from ragen_verl.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An environment to be checked.
+
+    Attributes:
+        label: its name in the report.
+        build: makes a new instance.
+        kwargs: the arguments it is built with.
+        id: its id; empty for a class.
+        target: "module:attribute" of a class; empty for an id, and where another process cannot find it.
+        apart: it is played in worker processes, as the rollout plays an id that asks for one.
+    """
+
+    label: str
+    build: Callable[[], Env]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+    target: str = ""
+    apart: bool = False
+
+    @classmethod
+    def of(cls, id_or_class: str | Callable[..., Env], **kwargs: Any) -> Subject:
+        """The subject that an id, an Env class or a callable that returns an Env stands for."""
+        if isinstance(id_or_class, str):
+            apart = isolation(id_or_class) == "process"
+            build = partial(_make_apart if apart else make, id_or_class, **kwargs)
+            return cls(id_or_class, build, kwargs, id=id_or_class, apart=apart)
+        name = getattr(id_or_class, "__qualname__", type(id_or_class).__name__)
+        return cls(name, partial(id_or_class, **kwargs), kwargs, target=_target(id_or_class))
+
+    def prepare(self) -> None:
+        """Start what it is played in and have it imported there, so that no call's time holds that."""
+        if self.apart:
+            for worker in _processes().workers:
+                worker.make(self.id, **self.kwargs).close()
+
+    @property
+    def reachable(self) -> bool:
+        """Whether another process can build it."""
+        return bool(self.id or self.target)
+
+    def request(self) -> dict[str, Any]:
+        """What another process needs to build it."""
+        return {"id": self.id, "target": self.target, "kwargs": dict(self.kwargs)}
+
+    @classmethod
+    def from_request(cls, request: Mapping[str, Any]) -> Subject:
+        """The other end of `request`."""
+        if request["id"]:
+            return cls.of(request["id"], **request["kwargs"])
+        module, _, attribute = request["target"].partition(":")
+        target: Any = importlib.import_module(module)
+        for part in attribute.split("."):
+            target = getattr(target, part)
+        return cls.of(target, **request["kwargs"])
+
+
+@cache
+def _processes() -> EnvProcesses:
+    return EnvProcesses(2)
+
+
+def _make_apart(id: str, **kwargs: Any) -> Env:
+    return _processes().worker().make(id, **kwargs)
+
+
+def check_built(env: Any, label: str) -> Env:
+    """`env` itself, if it is an environment."""
+    if not isinstance(env, Env):
+        raise RecipeError(
+            f"{label} builds a {type(env).__name__}: it must return an object derived from ragen_verl.Env."
+        )
+    return env
+
+
+def _target(target: Callable[..., Env]) -> str:
+    """Where another process imports `target` from; empty for lambdas, local classes and what a script defines."""
+    module, name = getattr(target, "__module__", ""), getattr(target, "__qualname__", "")
+    reachable = module not in ("", "__main__") and name and all(part.isidentifier() for part in name.split("."))
+    return f"{module}:{name}" if reachable else ""

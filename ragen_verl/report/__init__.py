@@ -1,1 +1,0 @@
-"""Pictures of what a run did, made from its folder."""

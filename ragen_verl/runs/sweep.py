@@ -1,0 +1,213 @@
+"""Several variants of a recipe, several seeds each: run what is missing, then compare.
+
+    ragen-verl sweep benchmarks/sweeps/stability.yaml
+    ragen-verl sweep tables/ragen_figure9     # of the package: what came out beside what a paper reports
+
+A run whose folder has a summary is done and one that was interrupted goes on, so the same command takes a sweep up
+where it stopped. Runs go one after the other, seed by seed, so that what is there can be compared at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from ragen_verl.config.schema import FILLED, parse
+from ragen_verl.diagnostics.verdict import judge
+from ragen_verl.errors import RecipeError
+from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.launch import train
+
+HELD_OUT = "val-env/success"
+STEP_SECONDS = "timing_s/step"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep's file.
+
+    Attributes:
+        name: of the folder of runs and of the results.
+        recipe: what every run trains.
+        seeds: `ragen.train.seed` of the repetitions.
+        variants: name -> Hydra overrides; a list among them stands for its elements, so that YAML's anchors serve.
+        overrides: Hydra overrides of all runs.
+        panels: title -> metric, what the picture shows.
+        source: where `published` stands.
+        published: variant -> title of a panel -> what was published as the best of the run.
+    """
+
+    name: str = field(metadata=FILLED)
+    recipe: str = field(metadata=FILLED)
+    seeds: tuple[int, ...] = field(metadata=FILLED)
+    variants: dict[str, Any] = field(metadata=FILLED)
+    overrides: tuple[str, ...] = ()
+    panels: dict[str, Any] = field(default_factory=lambda: {"held-out success": HELD_OUT})
+    source: str = ""
+    published: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for variant, values in self.published.items():
+            if variant not in self.variants or not set(values) <= set(self.panels):
+                raise RecipeError(
+                    f"published.{variant} of the sweep {self.name} names a variant or a panel that it does not have."
+                )
+
+    @classmethod
+    def read(cls, path: Path) -> Sweep:
+        """A sweep from its YAML file, or of the package by its name.
+
+        Raises:
+            RecipeError: there is no such sweep, or a key is unknown, missing or of the wrong type.
+        """
+        if not path.is_file():
+            known = packaged()
+            if str(path) not in known:
+                (near,) = get_close_matches(str(path), known, n=1, cutoff=0)
+                raise RecipeError(
+                    f"There is no sweep {path}; did you mean {near!r}? Give the path of a YAML file, such as "
+                    f"benchmarks/sweeps/stability.yaml, or one of {', '.join(known)}."
+                )
+            path = known[str(path)]
+        return parse(cls, yaml.safe_load(path.read_text()), path.name)
+
+    def runs(self, root: Path, only: Collection[str] = ()) -> Iterator[tuple[str, int, RunFolder]]:
+        """Variant, seed and folder of every run, or of some variants' runs, in the order they are run.
+
+        Raises:
+            RecipeError: `only` names a variant that there is not.
+        """
+        if unknown := sorted(set(only) - set(self.variants)):
+            raise RecipeError(
+                f"The sweep {self.name} has no variant {unknown[0]!r}; it has {', '.join(self.variants)}."
+            )
+        for seed in self.seeds:
+            for variant in self.variants:
+                if not only or variant in only:
+                    yield variant, seed, RunFolder(root / self.name / variant / f"seed{seed}")
+
+    def overrides_of(self, variant: str, seed: int, folder: RunFolder) -> list[str]:
+        """What a run is called with besides the recipe."""
+        own = [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}"]
+        variants = [one for part in self.variants[variant] for one in ([part] if isinstance(part, str) else part)]
+        return [*self.overrides, *variants, *own, f"trainer.experiment_name={self.name}-{variant}"]
+
+
+def packaged() -> dict[str, Path]:
+    """Name -> file of the sweeps that come with the package."""
+    root = Path(str(files("ragen_verl.recipes")))
+    return {f"tables/{path.stem}": path for path in sorted((root / "tables").glob("*.yaml"))}
+
+
+def commands(sweep: Sweep, root: Path, only: Collection[str] = ()) -> Iterator[str]:
+    """The command of every run that is missing, for those who have their own queue."""
+    for variant, seed, folder in sweep.runs(root, only):
+        if not folder.summary.exists():
+            yield shlex.join(["ragen-verl", "train", sweep.recipe, *sweep.overrides_of(variant, seed, folder)])
+
+
+def run(sweep: Sweep, root: Path, console: Console, only: Collection[str] = ()) -> int:
+    """Run what is missing.
+
+    Args:
+        sweep: what to run.
+        root: parent of the sweep's folder.
+        console: where runs show their progress.
+        only: names of the variants to run; all, if there are none.
+
+    Returns:
+        The number of runs that failed; a failed run does not keep the others from running.
+    """
+    failed = 0
+    runs = list(sweep.runs(root, only))
+    for number, (variant, seed, folder) in enumerate(runs, start=1):
+        if folder.summary.exists():
+            continue
+        console.print(f"[bold]{sweep.name}[/] {number}/{len(runs)}: {variant}, seed {seed}")
+        failed += train(sweep.recipe, sweep.overrides_of(variant, seed, folder), console) != 0
+    return failed
+
+
+def results(sweep: Sweep, root: Path) -> dict[str, Any]:
+    """Everything the table and the picture need, of the runs that have been started.
+
+    Returns:
+        `runs`: per run variant, seed, summary (None while it runs), verdict, and the (step, value) pairs of held-out
+        success and of every panel.
+    """
+    found = []
+    for variant, seed, folder in sweep.runs(root):
+        rows = folder.rows()
+        if not rows:
+            continue
+        found.append(
+            {
+                "variant": variant,
+                "seed": seed,
+                "summary": json.loads(folder.summary.read_text()) if folder.summary.exists() else None,
+                "verdict": judge(row for row in rows if row["step"] > 0).record(),
+                "step_seconds": mean(times)
+                if (times := [row[STEP_SECONDS] for row in rows if STEP_SECONDS in row])
+                else None,
+                "held_out": points(rows, HELD_OUT),
+                "series": {title: points(rows, metric) for title, metric in sweep.panels.items()},
+            }
+        )
+    return {"sweep": sweep.name, "recipe": sweep.recipe, "overrides": list(sweep.overrides), "runs": found}
+
+
+def points(rows: list[dict[str, Any]], metric: str) -> list[tuple[int, float]]:
+    """(step, value) of the rows that have a metric."""
+    return [(row["step"], row[metric]) for row in rows if metric in row]
+
+
+def table(sweep: Sweep, found: dict[str, Any]) -> Table:
+    """One row a variant: mean and standard deviation over the finished seeds."""
+    out = Table(title=f"{sweep.name}: held-out success, mean ± deviation over seeds", box=None, header_style="bold")
+    for column in ("variant", "seeds", "before", "best", "last", "s a step", "verdicts"):
+        out.add_column(column, justify="left" if column in ("variant", "verdicts") else "right")
+    for variant in sweep.variants:
+        runs = [one for one in found["runs"] if one["variant"] == variant and one["summary"]]
+        held_out = [[value for _, value in one["held_out"]] for one in runs]
+        held_out = [values for values in held_out if values]
+        first, best, last = ([pick(values) for values in held_out] for pick in (lambda v: v[0], max, lambda v: v[-1]))
+        verdicts = [
+            ", ".join(f"{cause['evidence']['level']}: {cause['cause']} at {cause['step']}" for cause in found_causes)
+            or "healthy"
+            for found_causes in (one["verdict"]["findings"] for one in runs)
+        ]
+        seconds = [one["step_seconds"] for one in runs]
+        cells = [spread(values) for values in (first, best, last, seconds)]
+        out.add_row(variant, str(len(runs)), *cells, "; ".join(verdicts))
+    return out
+
+
+def comparison(sweep: Sweep, found: dict[str, Any]) -> Table:
+    """The best value of every run beside what was published, a row for each published number."""
+    out = Table(title=f"{sweep.name}: the best of a run, beside {sweep.source}", box=None, header_style="bold")
+    for column in ("variant", "panel", "seeds", "here", "published"):
+        out.add_column(column, justify="left" if column in ("variant", "panel") else "right")
+    for variant, values in sweep.published.items():
+        runs = [one["series"] for one in found["runs"] if one["variant"] == variant and one["summary"]]
+        for title, value in values.items():
+            best = [max(number for _, number in series[title]) for series in runs if series.get(title)]
+            out.add_row(variant, title, str(len(best)), spread(best), f"{value:.3f}")
+    return out
+
+
+def spread(values: list[float]) -> str:
+    """`mean ± deviation`, or what there is."""
+    if not values:
+        return "-"
+    return f"{mean(values):.3f} ± {stdev(values):.3f}" if len(values) > 1 else f"{values[0]:.3f}"

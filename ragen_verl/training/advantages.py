@@ -1,0 +1,162 @@
+"""The estimators inside verl: registered under its registry, fed with what verl does not hand to an estimator.
+
+verl sends `gae` and `grpo` to functions of its own and gives any other estimator rewards, mask and group labels only
+(trainer/ppo/ray_trainer.py:187-282). So every estimator of `ragen_verl.advantages` is registered as `ragen_<name>`, and
+`estimating` puts that name into the config for the time of one computation, and beside it what is missing: which rows
+are one trajectory, the mask as it was sampled, the critic's values, the states of the turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from omegaconf import DictConfig
+from torch import Tensor
+from transfer_queue import KVBatchMeta
+
+from ragen_verl.advantages.batch import AdvantageBatch
+from ragen_verl.advantages.estimate import estimate
+from ragen_verl.advantages.registry import ESTIMATORS
+from ragen_verl.config.advantage import Advantage
+from ragen_verl.training.batch import real_rows, record_of
+
+PREFIX = "ragen_"
+"""Before the estimator's name in verl's registry: `gae` and `grpo` are verl's own there."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the estimator of the batch in hand is given besides verl's arguments; rows in verl's order.
+
+    Attributes:
+        keys: `{uid}_{session}_{index}` of each row: group, trajectory, place of the row in it.
+        options: see `ragen_verl.advantages.estimate`.
+        mask: (rows, T), the mask as sampled: verl's own may have lost rejected tokens, which would split turns.
+        values: (rows, T) or None.
+        states: the states of each row's turns, or None.
+    """
+
+    keys: Sequence[str]
+    options: Mapping[str, Any]
+    mask: Tensor
+    values: Tensor | None = None
+    states: list[list[str]] | None = None
+
+
+_CONTEXT: ContextVar[Context | None] = ContextVar("ragen_verl_advantages", default=None)
+
+
+def register(register_adv_est: Callable) -> list[str]:
+    """Register all estimators with verl's decorator; returns their names there."""
+    for name in ESTIMATORS:
+        register_adv_est(PREFIX + name)(_registered(name))
+    return [PREFIX + name for name in ESTIMATORS]
+
+
+@contextmanager
+def estimating(config: DictConfig, advantage: Advantage, batch: KVBatchMeta) -> Iterator[None]:
+    """While open, verl's computation of advantages on `batch` is that of the recipe's estimator.
+
+    Args:
+        config: verl's whole config; `algorithm.adv_estimator` is another while this is open.
+        advantage: the recipe's options.
+        batch: the rows, padding included.
+    """
+    name = config.algorithm.adv_estimator
+    estimator = ESTIMATORS[name]
+    wanted = ["response_mask"] + ["values"] * estimator.needs_critic
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
+    fields = data.to_padded_tensor()  # as verl pads what it reads itself
+    context = Context(
+        keys=batch.keys,
+        options=advantage.options(config.algorithm),
+        mask=fields["response_mask"],
+        values=fields.get("values"),
+        states=_states(batch) if estimator.needs_states else None,
+    )
+    with using(context):
+        config.algorithm.adv_estimator = PREFIX + name
+        try:
+            yield
+        finally:
+            config.algorithm.adv_estimator = name
+
+
+@contextmanager
+def using(context: Context) -> Iterator[None]:
+    """While open, the registered functions work on the rows of this context."""
+    token = _CONTEXT.set(context)
+    try:
+        yield
+    finally:
+        _CONTEXT.reset(token)
+
+
+def _registered(name: str) -> Callable:
+    def compute(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
+        """verl's arguments; its gamma, labels and config are in the context already."""
+        context = _CONTEXT.get()
+        if context is None:
+            raise RuntimeError(f"{PREFIX}{name} is for this package's trainer: write {name} and use ragen_sync")
+        groups, trajectories, order = indices(context.keys)
+        batch = AdvantageBatch(
+            rewards=token_level_rewards,
+            mask=context.mask,
+            groups=groups,
+            trajectories=trajectories,
+            order=order,
+            values=context.values,
+            states=context.states,
+        )
+        advantages, returns = estimate(name, batch, context.options)
+        return advantages * response_mask, returns * response_mask
+
+    compute.__name__ = PREFIX + name
+    return compute
+
+
+def indices(keys: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    """Group, trajectory and place in the trajectory of each row, from verl's keys `{uid}_{session}_{index}`.
+
+    Returns:
+        Three (rows,) int64 tensors; groups and trajectories are numbered in order of appearance.
+    """
+    groups: dict[str, int] = {}
+    trajectories: dict[tuple[str, str], int] = {}
+    rows = []
+    for key in keys:
+        uid, session, index = key.rsplit("_", 2)
+        group = groups.setdefault(uid, len(groups))
+        rows.append((group, trajectories.setdefault((uid, session), len(trajectories)), int(index)))
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).unbind(1)
+
+
+def _states(batch: KVBatchMeta) -> list[list[str]]:
+    """What the model saw before each turn, for each row; nothing for verl's padding rows, which have no turns."""
+    real = real_rows(batch)
+    keys = [batch.keys[row] for row in real]
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
+    found = states_of(keys, list(data["extra_fields"]))
+    states: list[list[str]] = [[] for _ in batch.keys]
+    for row, mine in zip(real, found, strict=True):
+        states[row] = mine
+    return states
+
+
+def states_of(keys: Sequence[str], extra_fields: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """The states of each row's turns, from the record of its trajectory and the numbers of the turns it trains on."""
+    records: dict[str, dict] = {}
+    states = []
+    for key, fields in zip(keys, extra_fields, strict=True):
+        trajectory = key.rsplit("_", 1)[0]
+        if trajectory not in records:
+            records[trajectory] = record_of(fields)
+        turns = records[trajectory]["turns"]
+        states.append([turns[number - 1]["state"] for number in fields["turns"]])
+    return states

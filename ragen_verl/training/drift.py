@@ -1,0 +1,72 @@
+"""Token drift of a batch in verl's queue: the trainer's log-probabilities against the engine's.
+
+What is compared, and when (verl 0.9.1, trainer/ppo/v1/trainer_base.py):
+
+`algorithm.rollout_correction.bypass_mode: false`: verl computes `old_log_probs` with the trainer's weights before
+the update, at every step. Those against `rollout_log_probs`; no further pass.
+
+`bypass_mode: true`: verl copies the engine's log-probabilities to `old_log_probs`, so the two are equal by
+construction and there is nothing to compare; verl's `rollout_corr/*` and `training/rollout_probs_diff_*` are not
+logged either. What is left is `actor/ppo_kl`, a signed mean over all mini-batches, in which drift and what the
+update itself moved are mixed, so no alarm reads it. Instead, every `bypass_freq` steps one pass of the actor over
+the batch gives the trainer's log-probabilities.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.workers.utils.padding import response_from_nested
+
+from ragen_verl.diagnostics.drift import THRESHOLD, token_drift
+from ragen_verl.training.batch import real_rows
+
+
+def batch_drift(
+    batch: KVBatchMeta, threshold: float = THRESHOLD, actor: Any = None, temperature: float = 1.0
+) -> dict[str, float]:
+    """`token_drift` of a batch in verl's TransferQueue, to be called after verl's `_compute_old_log_prob`.
+
+    Args:
+        batch: the batch whose `old_log_probs` were written; verl's padding rows count nowhere.
+        threshold: nats.
+        actor: for bypass mode, the trainer's `actor_rollout_wg`: one pass over the batch replaces the copied
+            `old_log_probs`. What it writes to the queue (`log_probs`) nothing else in bypass mode reads.
+        temperature: for bypass mode, `actor_rollout_ref.rollout.temperature`.
+    """
+    if actor is not None:
+        actor.compute_log_prob(_for_inference(batch, temperature))
+    keys = [batch.keys[row] for row in real_rows(batch)]
+    ours = "old_log_probs" if actor is None else "log_probs"
+    fields = [ours, "rollout_log_probs", "response_mask"]
+    return nested_drift(tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields), threshold)
+
+
+def nested_drift(data: TensorDict, threshold: float = THRESHOLD) -> dict[str, float]:
+    """`token_drift` of rows of different lengths, as verl's queue holds them.
+
+    Args:
+        data: nested tensors, a row each: `rollout_log_probs` and `response_mask` over the response, and either
+            `old_log_probs` over it too, or `log_probs` over prompt and response as the model gives them, each token's
+            at the position before it.
+        threshold: nats.
+    """
+    mask = data["response_mask"]
+    ours = data["old_log_probs"] if "old_log_probs" in data else response_from_nested(data["log_probs"], mask)
+    parts = (ours, data["rollout_log_probs"], mask)
+    return token_drift(*(torch.cat(list(one.unbind())) for one in parts), threshold)
+
+
+def _for_inference(batch: KVBatchMeta, temperature: float) -> KVBatchMeta:
+    """The same rows with the settings of a pass without a loss; the batch's own stay as the update wants them."""
+    return KVBatchMeta(
+        partition_id=batch.partition_id,
+        keys=batch.keys,
+        tags=batch.tags,
+        fields=batch.fields,
+        extra_info={**batch.extra_info, "calculate_entropy": False, "compute_loss": False, "temperature": temperature},
+    )

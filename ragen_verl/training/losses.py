@@ -1,0 +1,84 @@
+"""Policy losses that verl does not have.
+
+verl owns the objective (clip range, dual clip, entropy, KL) and five ways to average it over tokens and rows. It has
+none that knows turns: with `token-mean` and with every `seq-mean` a turn counts by its length, so one long turn drowns
+the short ones of its trajectory. `actor_rollout_ref.actor.policy_loss.loss_mode: ragen_turn_mean` is that objective
+with every turn of a trajectory weighing the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+TURN_MEAN = "ragen_turn_mean"
+
+
+def turn_weights(response_mask: torch.Tensor) -> torch.Tensor:
+    """Weights under which every turn of a row counts the same, whatever its length.
+
+    A turn is a run of ones in the mask. With n tokens in K turns in a row, a token of a turn of m tokens weighs
+    n / (K m): 1 on average over the row, so the share that a row has in the batch stays what the aggregation gives it.
+
+    Args:
+        response_mask: sampled tokens of each row, bool or 0 and 1, shape (rows, length).
+
+    Returns:
+        float32, shape (rows, length); 0 where the mask is 0.
+    """
+    mask = response_mask.bool()
+    starts = mask.clone()
+    starts[:, 1:] &= ~mask[:, :-1]
+    turn = (starts.cumsum(dim=1) - 1).clamp(min=0)
+    ones = mask.float()
+    tokens_of_turn = ones.new_zeros(ones.shape).scatter_add_(1, turn, ones).gather(1, turn)
+    tokens, turns = ones.sum(dim=1, keepdim=True), starts.sum(dim=1, keepdim=True)
+    return ones * tokens / (turns * tokens_of_turn).clamp(min=1)
+
+
+def turn_mean(
+    old_log_prob: torch.Tensor,
+    log_prob: torch.Tensor,
+    advantages: torch.Tensor,
+    response_mask: torch.Tensor,
+    loss_agg_mode: str = "token-mean",
+    config: Any = None,
+    rollout_is_weights: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """verl's clipped objective with the turns of a row weighing the same: the policy loss `ragen_turn_mean`.
+
+    The objective is linear in the advantage's size in all its branches (clip, clip-higher, dual clip), so weighing
+    tokens is scaling advantages. `loss_agg_mode` still says how rows weigh against each other: with
+    `seq-mean-token-mean` the loss is the mean over rows of the mean over turns of the mean over tokens. Each row's
+    weights depend on that row alone, hence nothing depends on micro-batches or ranks. Entropy and KL terms are verl's
+    and follow `loss_agg_mode` alone.
+
+    Args:
+        old_log_prob: log-probabilities under the policy of the rollout, shape (rows, length).
+        log_prob: under the policy in training, same shape.
+        advantages: same shape.
+        response_mask: sampled tokens, same shape.
+        loss_agg_mode: one of verl's.
+        config: verl's ActorConfig.
+        rollout_is_weights: verl's importance weights between engine and trainer, same shape, or None.
+
+    Returns:
+        The loss and verl's metrics of its `vanilla` loss.
+    """
+    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
+
+    return compute_policy_loss_vanilla(
+        old_log_prob=old_log_prob,
+        log_prob=log_prob,
+        advantages=advantages * turn_weights(response_mask),
+        response_mask=response_mask,
+        loss_agg_mode=loss_agg_mode,
+        config=config,
+        rollout_is_weights=rollout_is_weights,
+    )
+
+
+# name in a recipe -> verl's kind of policy loss
+POLICY_LOSSES = {TURN_MEAN: turn_mean}

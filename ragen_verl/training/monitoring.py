@@ -1,0 +1,107 @@
+"""Diagnostics of a running training: verdict, early-stop rules, kept checkpoints, probes. What trainer.py calls."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from transfer_queue import KVBatchMeta
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.diagnostics.checkpoints import Action, CheckpointPolicy
+from ragen_verl.diagnostics.early_stop import EarlyStop
+from ragen_verl.diagnostics.echo_trap import indicators
+from ragen_verl.diagnostics.table import verdict_table
+from ragen_verl.diagnostics.verdict import Monitor
+from ragen_verl.runs.folder import RunFolder
+from ragen_verl.training.drift import batch_drift
+from ragen_verl.training.probes import MutualInformationProbe, gradient_signal
+
+HELD_OUT = "val-env/success"
+
+
+class TrainingMonitor:
+    """Takes every step's metrics in; its state is that of metrics.jsonl, so a resumed run goes on where it was.
+
+    Args:
+        ragen: the recipe's block.
+        folder: the run's.
+        checkpoints: verl's folder of `global_step_*`.
+        kept: the share of trajectories that the update sees.
+    """
+
+    def __init__(self, ragen: RagenConfig, folder: RunFolder, checkpoints: str | Path, kept: float) -> None:
+        self.config, self.folder, self.checkpoints = ragen.diagnostics, folder, Path(checkpoints)
+        self.monitor = Monitor(self.config.baseline_steps, self.config.window)
+        self.rules = EarlyStop(ragen.stop)
+        self.policy = CheckpointPolicy(ragen.stop)
+        self.information = MutualInformationProbe(
+            self.config.mutual_information, ragen.train.seed, kept, ragen.rollout.think
+        )
+        self.scores: dict[int, float] = {}
+
+    def resume(self) -> None:
+        """Replays what the run's folder holds."""
+        for row in self.folder.rows():
+            self._see(row["step"], row)
+
+    def played(self, trainer: Any, batch: KVBatchMeta, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Metrics of a step's trajectories, before any is dropped."""
+        return indicators(records, self.config.ngram) | self.information(trainer, batch)
+
+    def drift(self, trainer: Any, batch: KVBatchMeta) -> dict[str, float]:
+        """How far the trainer's log-probabilities are from the engine's, once the old ones are known."""
+        rollout, correction = trainer.config.actor_rollout_ref.rollout, trainer.config.algorithm.rollout_correction
+        bypass = bool(correction and correction.get("bypass_mode", False))
+        if not (rollout.calculate_log_probs and self.config.drift.due(trainer.global_steps, bypass)):
+            return {}
+        actor = trainer.actor_rollout_wg if bypass else None
+        return batch_drift(batch, self.config.drift.threshold, actor, rollout.temperature)
+
+    def gradients(self, trainer: Any, batch: KVBatchMeta) -> dict[str, float]:
+        """Gradient norms by reward variance, once advantages are known."""
+        return gradient_signal(trainer, batch, self.config.gradient_signal)
+
+    def step(self, step: int, metrics: dict[str, Any]) -> str | None:
+        """Adds the verdict to a step's metrics, writes and prints it where it is new, keeps good checkpoints.
+
+        Returns:
+            The reason to stop after this step, in one sentence; None to go on.
+        """
+        before = self.monitor.verdict.warned
+        rule = self._see(step, metrics)
+        verdict = self.monitor.verdict
+        metrics.update(verdict.metrics() | self.rules.metrics())
+        self.folder.write_verdict(verdict.record())
+        if verdict.warned != before:
+            Console(width=160).print(verdict_table(verdict))
+        action = self.policy.decide(step, verdict, self.scores, self._saved(), rule)
+        self._keep(action)
+        return action.stop
+
+    def _see(self, step: int, metrics: Mapping[str, Any]) -> str | None:
+        if HELD_OUT in metrics:
+            self.scores[step] = metrics[HELD_OUT]
+        if step > 0:
+            self.monitor.update(step, metrics)
+        return self.rules.update(metrics)
+
+    def _saved(self) -> list[int]:
+        """Steps with a checkpoint: verl's, and those kept here whose original verl has deleted."""
+        found = {int(path.name.rpartition("_")[2]) for path in self.checkpoints.glob("global_step_*")}
+        return sorted(found | {int(path.read_text()) for path in self.folder.kept.glob("*/step.txt")})
+
+    def _keep(self, action: Action) -> None:
+        """verl deletes all but the newest checkpoints, so what has to stay is linked under another name."""
+        for name, step in (("best", action.best), ("before_warning", action.last_good)):
+            source, target = self.checkpoints / f"global_step_{step}", self.folder.kept / name
+            marker = target / "step.txt"
+            if step not in action.keep or not source.exists() or (marker.exists() and marker.read_text() == str(step)):
+                continue
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target, copy_function=os.link)
+            marker.write_text(str(step))

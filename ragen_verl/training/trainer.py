@@ -1,0 +1,289 @@
+"""verl's synchronous trainer with more joined at its hooks: filter, refill, update sizes, metrics, run folder.
+
+The rest, the loop included, is verl's (trainer/ppo/v1/trainer_base.py). Methods overridden here are named after
+verl's and say what they add.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from omegaconf import DictConfig, open_dict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.filter import select
+from ragen_verl.names import TRAINER
+from ragen_verl.rollout.metrics import summarize
+from ragen_verl.rollout.trajectory import RECORD
+from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.plots import learning_curve
+from ragen_verl.training import batch as episodes
+from ragen_verl.training.advantages import estimating
+from ragen_verl.training.batch_sizes import BatchSizes, WorkerGroupProxy, fit_updates, rows_per_rank
+from ragen_verl.training.monitoring import TrainingMonitor
+from ragen_verl.training.refill import Refill, informative
+
+POLL_SECONDS = 0.02
+
+
+class NothingToTrainOn(Exception):
+    """The filter left no group of a step.
+
+    Args:
+        batch: the step's rows, none of them cleared.
+    """
+
+    def __init__(self, batch: KVBatchMeta) -> None:
+        super().__init__("the filter left no group")
+        self.batch = batch
+
+
+@register_trainer(TRAINER)
+class RagenTrainer(PPOTrainerSync):
+    """PPO over groups of multi-turn trajectories: `trainer.v1.trainer_mode: ragen_sync`.
+
+    Args:
+        config: the whole verl configuration with its `ragen` block.
+    """
+
+    def __init__(self, config: DictConfig) -> None:
+        self.ragen = RagenConfig.from_omegaconf(config)
+        self.folder = RunFolder(self.ragen.run.dir)
+        with open_dict(config):
+            config.trainer.v1.trainer_mode = "sync"  # every other name means asynchronous to verl
+            if self.ragen.filter.refills:
+                config.data.gen_batch_size = 1  # a refill takes any number of groups off the data stream
+        # of the batch in hand: rows and trajectories that the update sees; rows per rank and in all with padding
+        self._rows, self._kept, self._per_rank, self._whole = 0, 0, 0, 0
+        self._passes: dict[str, BatchSizes] = {}
+        self._empty_steps = 0  # in a row
+        kept = self.ragen.kept_groups / self.ragen.train.groups
+        self.monitor = TrainingMonitor(self.ragen, self.folder, config.trainer.default_local_dir, kept)
+        super().__init__(config)
+
+    def init(self) -> None:
+        """verl's set-up; a failure leaves its cause in the run's folder."""
+        with self.folder.keeps_cause():
+            super().init()
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """verl's loop between the opening and the summary of the run's folder."""
+        self.folder.begin(self.config, self.global_steps)
+        self.monitor.resume()
+        if self.global_steps:  # a resumed run has its first validation behind it
+            with open_dict(self.config):
+                self.config.trainer.val_before_train = False
+        with self.folder.keeps_cause():
+            super().fit(agent_loop_manager)
+            self.folder.finish(recipe=self.config.trainer.experiment_name, seed=self.ragen.train.seed)
+            learning_curve([self.folder], self.folder.curve, self.config.trainer.experiment_name)
+
+    def _build_replay_buffer(self) -> Any:
+        """verl's buffer, asked more often than every two seconds (a constructor argument without a config key)."""
+        buffer = super()._build_replay_buffer()
+        buffer.poll_interval = POLL_SECONDS
+        if not self.ragen.filter.refills:
+            return buffer
+        return Refill(
+            buffer,
+            submit=self._add_prompts_to_generate,
+            count=_informative,
+            target=self.ragen.filter.target(self.ragen.train.groups),
+            limit=self.ragen.filter.extra_groups(self.ragen.train.groups),
+        )
+
+    def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
+        """verl's update, or none where the filter left no group; the run ends after too many of those in a row."""
+        try:
+            batch = super()._step_once(metrics, timing_raw, sample_batch_size)
+            self._empty_steps = 0
+        except NothingToTrainOn as nothing:
+            batch = nothing.batch
+            self._empty_steps += 1
+        metrics["rollout/empty_after_filter"] = float(self._empty_steps > 0)
+        metrics["rollout/consecutive_empty_after_filter_steps"] = float(self._empty_steps)
+        limit = self.ragen.filter.empty_limit
+        if limit is not None and self._empty_steps >= limit:
+            metrics["early_stopped/empty_filtered_steps"] = 1.0
+            self.total_training_steps = self.global_steps  # verl's loop ends when this step is logged
+        return batch
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
+        """Adds metrics over all trajectories, then drops failed ones and filtered groups before any model pass."""
+        played = episodes.read(batch)
+        measures = {"length": played.lengths}
+        if self.ragen.filter.needs_entropy:
+            measures["entropy"] = episodes.entropies(batch, played)
+        n = self.config.actor_rollout_ref.rollout.n
+        rule = self.ragen.filter.rule(self.ragen.train.groups, n)
+        selection = select(played.returns, played.groups, played.excluded, rule=rule, measures=measures)
+        kept = set(selection.kept.tolist())
+        records = [{**record, "kept": i in kept} for i, record in enumerate(played.records)]
+        self.folder.write_trajectories("train", self.global_steps, records)
+        if all(played.excluded):
+            error = records[0]["error"]
+            raise RuntimeError(f"every trajectory of step {self.global_steps} failed, the first with: {error}")
+        metrics.update(selection.metrics)
+        metrics.update(summarize(records, "train", groups=played.groups))
+        metrics.update(self.monitor.played(self, batch, records))
+        if not kept:
+            raise NothingToTrainOn(batch)
+        rows = played.rows_of(kept)
+        self._rows, self._kept = len(rows), len(kept)
+        batch = episodes.keep_rows(batch, rows)
+        return super()._balance_batch(batch, metrics=metrics, **kwargs)
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
+        """The size that the kept rows are filled up to: what updates and micro-batches need, not whole mini-batches."""
+        wanted = self._wanted_passes()
+        self._passes = dict(zip(wanted, fit_updates(self._rows, dp_size, list(wanted.values())), strict=True))
+        self._per_rank = rows_per_rank(self._rows, dp_size, list(self._passes.values()))
+        self._whole = self._per_rank * dp_size
+        return self._whole
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's pass in micro-batches that divide the rows, and its distance from the engine's."""
+        with self._micro_batches("actor_rollout_wg", "old_log_prob"):
+            batch = super()._compute_old_log_prob(batch, metrics)
+            metrics.update(self.monitor.drift(self, batch))
+        return batch
+
+    def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's pass in micro-batches that divide the rows."""
+        with self._micro_batches("actor_rollout_wg" if self.ref_in_actor else "ref_policy_wg", "ref"):
+            return super()._compute_ref_log_prob(batch, metrics)
+
+    def _compute_values(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's pass in micro-batches that divide the rows."""
+        with self._micro_batches("critic_wg", "values"):
+            return super()._compute_values(batch, metrics)
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's step with the estimators of this package."""
+        with estimating(self.config, self.ragen.advantage, batch):
+            return super()._compute_advantage(batch, metrics)
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's update on mini-batches sized to the kept rows, with advantages scaled as the filter says."""
+        if self.ragen.filter.loss_scaling != "none":
+            episodes.scale_advantages(batch, self._loss_scale())
+        metrics.update(self.monitor.gradients(self, batch))
+        with self._sized_to("actor", "actor_rollout_wg"):
+            batch = super()._update_actor(batch, metrics)
+        if "actor/entropy" not in metrics and "actor/entropy_loss" in metrics:
+            metrics["actor/entropy"] = metrics["actor/entropy_loss"]  # with engine log-probs there is no other pass
+        return batch
+
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        """verl's update on mini-batches sized to the kept rows."""
+        with self._sized_to("critic", "critic_wg"):
+            return super()._update_critic(batch, metrics)
+
+    def _compute_metrics(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> None:
+        """verl's metrics, and the step's line in metrics.jsonl; a step without an update has times only."""
+        if self._empty_steps:
+            metrics["training/global_step"] = self.global_steps
+            metrics.update({f"timing_s/{name}": seconds for name, seconds in self.timing_raw.items()})
+        else:
+            super()._compute_metrics(batch, metrics, *args, **kwargs)
+        reason = self.monitor.step(self.global_steps, metrics)
+        self.folder.log(self.global_steps, metrics)
+        if reason:
+            print(reason)
+            self.total_training_steps = self.global_steps  # verl's loop ends when this step is logged
+
+    def _validate(self) -> dict[str, float]:
+        """verl's validation; the one before training gets a line of its own in metrics.jsonl."""
+        metrics = super()._validate()
+        if not getattr(self, "timing_raw", None):
+            self.folder.log(self.global_steps, metrics)
+        return metrics
+
+    def _val_metrics_update(
+        self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
+    ) -> dict[str, float]:
+        """Adds `val-env/` and `generalisation/` metrics and writes the held-out trajectories.
+
+        verl hands over the last row of each; the reward of a trajectory with several rows is its return all the same.
+        """
+        found = [json.loads(text) if text else None for text in reward_extra_infos_dict.pop(RECORD)]
+        records = [record for record in found if record]
+        scores = reward_extra_infos_dict["reward"]
+        scores[:] = [record["return"] if record else score for record, score in zip(found, scores, strict=True)]
+        metrics = super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs)
+        for name, prefix in (("val", "val-env"), ("generalisation", "generalisation")):
+            if split := self.ragen.splits.get(name):
+                mine = [record for record in records if record["seed"] in split.seeds()]  # no seed is in both
+                self.folder.write_trajectories(name, self.global_steps, mine)
+                metrics |= summarize(mine, prefix)
+        return metrics
+
+    def _wanted_passes(self) -> dict[str, BatchSizes]:
+        """Name -> the passes of a step over the model, as the recipe has them."""
+        config, rollout = self.config.actor_rollout_ref, self.config.actor_rollout_ref.rollout
+        actor, ref, critic = config.actor, config.ref, self.config.critic
+        wanted = {
+            "actor": (actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, self._updates(actor)),
+            # also in bypass mode, where the distance from the engine is measured by such a pass
+            "old_log_prob": (actor.use_dynamic_bsz, rollout.log_prob_micro_batch_size_per_gpu, 1),
+        }
+        if self.use_reference_policy:
+            wanted["ref"] = (ref.log_prob_use_dynamic_bsz, ref.log_prob_micro_batch_size_per_gpu, 1)
+        if self.use_critic:
+            wanted["critic"] = (critic.use_dynamic_bsz, critic.ppo_micro_batch_size_per_gpu, self._updates(critic))
+            wanted["values"] = (critic.use_dynamic_bsz, critic.forward_micro_batch_size_per_gpu, 1)
+        return {
+            name: BatchSizes(updates, None if packed else micro) for name, (packed, micro, updates) in wanted.items()
+        }
+
+    def _updates(self, block: DictConfig) -> int:
+        """Optimiser steps per epoch: as in a step that keeps everything, or in proportion and one at least."""
+        if self.ragen.filter.updates == "constant":
+            return self.ragen.train.groups // block.ppo_mini_batch_size
+        return max(1, round(self._kept / (block.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n)))
+
+    def _loss_scale(self) -> float:
+        """The kept share of a step's P * N trajectories, or its square root; 1 at most, which a refill can exceed."""
+        share = min(1.0, self._kept / (self.ragen.train.groups * self.config.actor_rollout_ref.rollout.n))
+        return share if self.ragen.filter.loss_scaling == "linear" else share**0.5
+
+    @contextmanager
+    def _sized_to(self, name: str, group: str) -> Iterator[None]:
+        """While open, a pass divides the rows in hand into its updates, and padding counts in no mean over rows.
+
+        verl's mini-batch is `ppo_mini_batch_size * rollout.n` rows, and the divisor of its seq-mean losses too,
+        padding included (core_algos.agg_loss); the divisor here is the mean of the real rows of an update.
+        """
+        block = self.config.critic if name == "critic" else self.config.actor_rollout_ref.actor
+        rollout, updates = self.config.actor_rollout_ref.rollout, self._passes[name].updates
+        size, n = block.ppo_mini_batch_size, rollout.n
+        block.ppo_mini_batch_size, rollout.n = self._whole // updates, 1
+        try:
+            with self._micro_batches(group, name, global_batch_size=self._rows / updates):
+                yield
+        finally:
+            block.ppo_mini_batch_size, rollout.n = size, n
+
+    @contextmanager
+    def _micro_batches(self, group: str, name: str, **values: Any) -> Iterator[None]:
+        """While open, calls of a worker group carry the micro-batch of a pass that fits the rows in hand."""
+        workers = getattr(self, group)
+        one = self._passes.get(name)
+        if one and one.micro:
+            values["micro_batch_size_per_gpu"] = one.micro_batch(self._per_rank)
+        setattr(self, group, WorkerGroupProxy(workers, values))
+        try:
+            yield
+        finally:
+            setattr(self, group, workers)
+
+
+def _informative(batch: KVBatchMeta) -> int:
+    played = episodes.read(batch)
+    return informative(played.returns, list(played.groups), played.excluded)

@@ -1,0 +1,359 @@
+"""Everything that can be known to be wrong before Ray starts: the recipe against itself, verl and the machine.
+
+`check(config)` is called by `ragen-verl` and, through the Hydra callback `RecipeCheck` that recipes/ragen.yaml switches
+on, by verl's own main. Each refusal is one sentence that says what to change.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ragen_verl.advantages import ESTIMATORS
+from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolved
+from ragen_verl.env import registry
+from ragen_verl.errors import RecipeError
+from ragen_verl.training.losses import TURN_MEAN
+from ragen_verl.validation.keys import check_keys
+from ragen_verl.validation.losses import check_losses
+
+REFUSED = 2  # exit code of a refused recipe
+
+# what only this plugin's trainer, dataset and episode can do: key -> value
+PLUGIN_KEYS = {
+    "trainer.use_v1": True,
+    "trainer.v1.trainer_mode": "ragen_sync",
+    "data.train_files": "env://train",
+    "data.val_files": "env://val",
+    "data.shuffle": False,
+    "data.custom_cls.path": "pkg://ragen_verl.training.dataset",
+    "data.custom_cls.name": "EnvDataset",
+    "actor_rollout_ref.rollout.agent.default_agent_loop": "ragen",
+}
+
+# what the checks below compute with
+WHOLE_NUMBERS = (
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.prompt_length",
+    "actor_rollout_ref.rollout.response_length",
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "critic.ppo_mini_batch_size",
+    "trainer.nnodes",
+    "trainer.n_gpus_per_node",
+)
+
+
+# what finds the turns of a row in its mask
+NEEDS_TURNS = {
+    "algorithm.adv_estimator": tuple(name for name, one in ESTIMATORS.items() if one.needs_turns),
+    "actor_rollout_ref.actor.policy_loss.loss_mode": (TURN_MEAN,),
+    "ragen.advantage.weight": ("turns",),
+}
+
+
+class RecipeCheck(Callback):
+    """Hydra callback: checks the composed recipe and ends the process with code 2 and one sentence if it is refused.
+
+    Hydra only warns about exceptions of callbacks; SystemExit is what gets through.
+    """
+
+    def __init__(self) -> None:
+        self._checked = False
+
+    def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """A single run: before Hydra makes its output folder."""
+        self._check(config)
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Each job of a multirun, which has no `on_run_start`."""
+        if not self._checked:
+            self._check(config)
+
+    def _check(self, config: DictConfig) -> None:
+        self._checked = True
+        try:
+            check(config)
+        except RecipeError as error:
+            print(f"Recipe refused: {error}", file=sys.stderr)
+            raise SystemExit(REFUSED) from None
+
+
+def check(config: DictConfig) -> RagenConfig:
+    """Check a composed recipe and return its typed `ragen` block.
+
+    Args:
+        config: verl's whole configuration, interpolations unresolved or not.
+
+    Raises:
+        RecipeError: with one sentence that says what is wrong and what to change.
+    """
+    register_resolvers()
+    if "ragen" not in config:
+        raise RecipeError("The recipe has no ragen block: put /ragen at the head of its defaults list.")
+    ragen = RagenConfig.from_omegaconf(config)
+    check_keys(config)
+    try:
+        for key in WHOLE_NUMBERS:
+            value = OmegaConf.select(config, key)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise RecipeError(f"{key} is {value!r} but has to be a whole number of 1 or more.")
+        _check_plugin(config)
+        for name, split in ragen.splits.items():
+            _check_envs(name, split.envs)
+        ragen.check_seeds(_steps(config))
+        ragen.check_filter(config.actor_rollout_ref.rollout.n)
+        ragen.diagnostics.gradient_signal.check(
+            config.actor_rollout_ref.actor.strategy, config.actor_rollout_ref.rollout.n
+        )
+        _check_lengths(config, ragen)
+        _check_sampling(config, ragen)
+        _check_env_tokens(config, ragen)
+        _check_algorithm(config, ragen)
+        check_losses(config)
+        _check_batches(config, ragen)
+        check_model(config, ragen)
+    except OmegaConfBaseException as error:
+        raise RecipeError(unresolved(error)) from error
+    return ragen
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _check_plugin(config: DictConfig) -> None:
+    for key, wanted in PLUGIN_KEYS.items():
+        found = OmegaConf.select(config, key)
+        if key == "trainer.v1.trainer_mode" and str(found).endswith("async"):
+            raise RecipeError(
+                f"trainer.v1.trainer_mode is {found!r} but ragen.filter compares all groups of a step, and verl's "
+                f"asynchronous trainers hand over whichever groups have ended: leave it out, it is {wanted!r}."
+            )
+        if found != wanted:
+            raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")
+
+
+def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:
+    """On the CPU a prompt that is cut into chunks would rewind its generator, which ends vLLM's engine (0.32)."""
+    chunked = config.actor_rollout_ref.rollout.enable_chunked_prefill
+    if config.trainer.device == "cpu" and ragen.rollout.seeded_sampling and chunked:
+        raise RecipeError(
+            "ragen.rollout.seeded_sampling on the CPU needs prompts in one piece: set "
+            "actor_rollout_ref.rollout.enable_chunked_prefill to false, or seeded_sampling to false."
+        )
+
+
+def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
+    """With a loss on environment tokens the engine's log-probabilities have gaps, and the mask shows no turns."""
+    if not ragen.rollout.loss_on_env_tokens:
+        return
+    for key in ("algorithm.rollout_correction.bypass_mode", "actor_rollout_ref.rollout.calculate_log_probs"):
+        if OmegaConf.select(config, key):
+            raise RecipeError(
+                "ragen.rollout.loss_on_env_tokens trains on tokens that the engine has no log-probabilities for: "
+                f"set {key} to false."
+            )
+    for key, names in NEEDS_TURNS.items():
+        if (name := OmegaConf.select(config, key)) in names:
+            raise RecipeError(
+                f"{key} is {name}, which needs to know where turns end, and ragen.rollout.loss_on_env_tokens makes "
+                "one stretch of the whole response: set it to false, or use an algorithm without turns."
+            )
+
+
+def _check_envs(split: str, envs: tuple) -> None:
+    seen = set()
+    for i, env in enumerate(envs):
+        where = f"ragen.{split}.envs[{i}]"
+        _build(where, env.id, env.kwargs)
+        for j, stage in enumerate(env.schedule):
+            if stage.kwargs:
+                _build(f"{where}.schedule[{j}]", env.id, env.kwargs_at(stage.step))
+        if env.tag in seen:
+            raise RecipeError(
+                f"ragen.{split}.envs has two environments called {env.tag} in the metrics: give one of them a name."
+            )
+        seen.add(env.tag)
+
+
+def _build(where: str, id: str, kwargs: dict[str, Any]) -> None:
+    """Builds an environment once, because only its constructor knows legal values."""
+    try:
+        registry.make(id, **kwargs).close()
+    except RecipeError as error:
+        raise type(error)(f"{where}: {error}") from error
+    except Exception as error:
+        raise RecipeError(f"{where}: {id} cannot be built ({type(error).__name__}: {error}).") from error
+
+
+def _steps(config: DictConfig) -> int:
+    steps = config.trainer.total_training_steps
+    if not isinstance(steps, int) or steps < 1:
+        raise RecipeError(
+            f"trainer.total_training_steps is {steps!r} but environments never end, so a run needs a number of steps."
+        )
+    return steps
+
+
+def _check_lengths(config: DictConfig, ragen: RagenConfig) -> None:
+    rollout = config.actor_rollout_ref.rollout
+    whole = rollout.prompt_length + rollout.response_length
+    turn, window = ragen.rollout.response_length, ragen.rollout.window
+    if turn > rollout.response_length:
+        row = "row" if ragen.rollout.chat_context().row_per_turn else "whole episode"
+        raise RecipeError(
+            f"ragen.rollout.response_length, {turn} tokens a turn, is more than the "
+            f"{rollout.response_length} of a {row}: raise data.max_response_length."
+        )
+    if window is not None and (window - 1) * turn >= rollout.prompt_length:
+        raise RecipeError(
+            f"data.max_prompt_length is {rollout.prompt_length} but the prompt of a window of {window} turns holds "
+            f"{window - 1} responses of up to {turn} tokens: raise the first, or lower ragen.rollout.window."
+        )
+    if rollout.max_model_len is not None and rollout.max_model_len < whole:
+        raise RecipeError(
+            f"actor_rollout_ref.rollout.max_model_len is {rollout.max_model_len} but data.max_prompt_length and "
+            f"data.max_response_length add up to {whole}: raise the first or lower one of the others."
+        )
+
+
+def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
+    """Estimator against critic, clipping, KL: what verl would run without a word, and mean something else."""
+    algorithm, actor, n = config.algorithm, config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
+    ragen.advantage.check(algorithm, critic=config.critic.enable, group_size=n)
+    for key in ("clip_ratio_low", "clip_ratio_high"):
+        value = actor[key]
+        if not isinstance(value, int | float) or value <= 0 or (key == "clip_ratio_low" and value >= 1):
+            raise RecipeError(f"actor_rollout_ref.actor.{key} is {value!r} but has to be above 0 (low: and below 1).")
+    if actor.clip_ratio_low > actor.clip_ratio_high:
+        raise RecipeError(
+            f"actor_rollout_ref.actor.clip_ratio_low, {actor.clip_ratio_low}, is above clip_ratio_high, "
+            f"{actor.clip_ratio_high}: clip-higher needs it the other way round."
+        )
+    if algorithm.filter_groups.enable:
+        raise RecipeError(
+            "algorithm.filter_groups is verl's own group filter and would run before ragen.filter: disable it."
+        )
+    kinds = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full")
+    for key, kind in (("algorithm.kl_penalty", algorithm.kl_penalty), ("kl_loss_type", actor.kl_loss_type)):
+        if kind.removesuffix("+") not in kinds:
+            raise RecipeError(f"{key} is {kind!r} but verl knows {', '.join(kinds)}: {nearest(kind, kinds)}")
+
+
+def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
+    """Groups into mini-batches, mini-batches into ranks, ranks into micro-batches; then what the filter reads."""
+    n, groups = config.actor_rollout_ref.rollout.n, ragen.train.groups
+    if config.data.train_batch_size != groups:
+        raise RecipeError(
+            f"data.train_batch_size is {config.data.train_batch_size} but ragen.train.envs has {groups} groups: "
+            "leave the first out, it follows from the second."
+        )
+    ranks = _data_parallel_ranks(config)
+    blocks = {"actor_rollout_ref.actor": config.actor_rollout_ref.actor}
+    if ESTIMATORS[config.algorithm.adv_estimator].needs_critic:
+        blocks["critic"] = config.critic
+    for path, block in blocks.items():
+        mini = block.ppo_mini_batch_size
+        if not isinstance(mini, int) or mini < 1 or groups % mini:
+            raise RecipeError(
+                f"{path}.ppo_mini_batch_size {mini} (groups per update) does not divide the {groups} groups of a step: "
+                "change it, or the groups in ragen.train.envs."
+            )
+        rows = mini * n  # what a filter leaves is cut to size by the trainer
+        if rows % ranks:
+            raise RecipeError(
+                f"One update of {path} has {rows} trajectories (ppo_mini_batch_size x rollout.n), which {ranks} "
+                "data-parallel ranks cannot share: change ppo_mini_batch_size, rollout.n or the number of devices."
+            )
+        micro = block.ppo_micro_batch_size_per_gpu
+        if not block.use_dynamic_bsz and micro is not None and (rows // ranks) % micro:
+            raise RecipeError(
+                f"One update of {path} has {rows // ranks} trajectories a rank, which ppo_micro_batch_size_per_gpu "
+                f"{micro} does not divide: change one of them."
+            )
+    _check_filter(config, ragen)
+
+
+def _check_filter(config: DictConfig, ragen: RagenConfig) -> None:
+    if ragen.filter.needs_entropy and not config.actor_rollout_ref.rollout.calculate_log_probs:
+        raise RecipeError(
+            f"ragen.filter.score {ragen.filter.score} is made of the engine's log-probabilities: set "
+            "actor_rollout_ref.rollout.calculate_log_probs to true, or use another score."
+        )
+    if ragen.filter.refills and config.data.gen_batch_size not in (None, 1):
+        raise RecipeError(
+            f"data.gen_batch_size is {config.data.gen_batch_size} but ragen.filter.on_empty refill takes groups off "
+            "the data stream one by one: leave it out."
+        )
+
+
+def _data_parallel_ranks(config: DictConfig) -> int:
+    devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
+    actor = config.actor_rollout_ref.actor
+    if "megatron" in actor:
+        engine = actor.megatron
+        shared = engine.tensor_model_parallel_size * engine.pipeline_model_parallel_size * engine.context_parallel_size
+    else:
+        shared = max(
+            actor.get("ulysses_sequence_parallel_size", 1),
+            OmegaConf.select(actor, "fsdp_config.ulysses_sequence_parallel_size", default=1),
+        )
+    if devices % shared:
+        raise RecipeError(
+            f"{devices} devices cannot be divided into model-parallel groups of {shared}: "
+            "change trainer.n_gpus_per_node or the actor's parallel sizes."
+        )
+    return devices // shared
+
+
+# -- model ------------------------------------------------------------------------------------------------------------
+
+
+def check_model(config: DictConfig, ragen: RagenConfig) -> bool:
+    """Refuse a model folder that is not there, and a chat template that cannot be continued token by token.
+
+    Returns:
+        Whether the template was looked at: a tokenizer that would first have to be downloaded is not.
+    """
+    model = config.actor_rollout_ref.model
+    path = str(model.tokenizer_path or model.path)
+    if not _hub_name(path) and not Path(path).expanduser().is_dir():
+        raise RecipeError(f"The model {path} is no folder on this machine: set actor_rollout_ref.model.path.")
+    tokenizer = _local_tokenizer(path, bool(model.trust_remote_code))
+    if tokenizer is None:
+        return False
+    if model.custom_chat_template:
+        tokenizer.chat_template = model.custom_chat_template
+    from ragen_verl.rollout.chat import ChatTokens
+
+    try:
+        ChatTokens(tokenizer, ragen.rollout.protocol())
+    except RecipeError as error:
+        raise RecipeError(f"The model {path} cannot be used: {error}") from error
+    return True
+
+
+def _hub_name(path: str) -> bool:
+    """Whether a model path can only be a name on a hub, or on a remote file system."""
+    if "://" in path:
+        return True
+    return not path.startswith(("/", ".", "~")) and path.count("/") <= 1 and not Path(path).exists()
+
+
+def _local_tokenizer(path: str, trust_remote_code: bool) -> Any | None:
+    """The tokenizer if it is on this machine already, else None."""
+    from transformers import AutoTokenizer
+
+    local = Path(path).expanduser()
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(local) if local.is_dir() else path, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except OSError as error:
+        if local.is_dir():
+            raise RecipeError(f"The folder {local} holds no tokenizer: {str(error).splitlines()[0]}") from error
+        return None

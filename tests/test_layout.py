@@ -1,0 +1,97 @@
+"""The layout of the package: verl in the folders made for it, and imports that only run one way."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+PACKAGES = {"ragen_verl": ROOT / "ragen_verl", "ragen_envs": ROOT / "envs"}
+MODULES = {
+    ".".join((name, *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__"): path
+    for name, root in PACKAGES.items()
+    for path in root.rglob("*.py")
+}
+BOUND_TO_VERL = {"training", "validation", "cpu", "doctor", "plugin.py"}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Full names of everything that a file imports, also inside functions and for type checkers."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module_of(name: str) -> str | None:
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def graph() -> dict[str, set[str]]:
+    """Module -> the modules of this repository that it imports."""
+    return {
+        module: {found for name in imported(path) if (found := module_of(name)) and found != module}
+        for module, path in MODULES.items()
+    }
+
+
+def folder_of(module: str) -> str:
+    path = MODULES[module]
+    return path.parent.relative_to(ROOT).as_posix()
+
+
+def circle(edges: Mapping[str, Iterable[str]]) -> list[str]:
+    """Some circle of a graph, [] where there is none."""
+    done: set[str] = set()
+    way: list[str] = []
+
+    def visit(node: str) -> list[str]:
+        if node in way:
+            return [*way[way.index(node) :], node]
+        if node in done:
+            return []
+        way.append(node)
+        for after in sorted(edges.get(node, ())):
+            if found := visit(after):
+                return found
+        done.add(way.pop())
+        return []
+
+    return next((found for node in sorted(edges) if (found := visit(node))), [])
+
+
+def test_only_the_folders_made_for_it_import_verl() -> None:
+    found = set()
+    for path in PACKAGES["ragen_verl"].rglob("*.py"):
+        if any(name.split(".")[0] in ("verl", "transfer_queue", "vllm") for name in imported(path)):
+            found.add(path.relative_to(PACKAGES["ragen_verl"]).parts[0])
+    assert found <= BOUND_TO_VERL
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert circle(graph()) == []
+
+
+def test_no_folder_imports_itself_through_others() -> None:
+    folders: dict[str, set[str]] = defaultdict(set)
+    for module, others in graph().items():
+        folders[folder_of(module)] |= {folder_of(other) for other in others} - {folder_of(module)}
+    del folders["ragen_verl"]  # the top: what people import, what verl loads, and what all parts share
+    assert circle(folders) == []
+
+
+def test_environments_know_nothing_of_verl_or_torch() -> None:
+    for path in PACKAGES["ragen_envs"].rglob("*.py"):
+        assert not {name.split(".")[0] for name in imported(path)} & {"verl", "torch", "transfer_queue"}, path
+
+
+@pytest.mark.parametrize("folder", [path for path in ROOT.glob("ragen_verl/**/") if any(path.glob("*.py"))], ids=str)
+def test_every_folder_says_what_it_is_for(folder: Path) -> None:
+    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))

@@ -1,0 +1,220 @@
+"""The estimators inside verl: by its dispatch, its keys and its padding; and what is refused before a run starts."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import reference_advantages as slow
+import torch
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl import DataProto
+from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
+
+from ragen_verl.advantages import ESTIMATORS
+from ragen_verl.advantages.batch import AdvantageBatch
+from ragen_verl.config import RagenConfig
+from ragen_verl.config.advantage import Advantage
+from ragen_verl.errors import RecipeError
+from ragen_verl.training import advantages as credit
+from ragen_verl.training.agent_loop import RECORD
+
+NAMES = sorted(ESTIMATORS)
+
+# two groups of two, the second trajectory of the first group in two rows, one row of verl's padding; in verl's order
+KEYS = ["u-1_1_1", "u-2_0_0", "pad00_0_0", "u-1_0_0", "u-2_1_0", "u-1_1_0"]
+MASK = torch.tensor([[1, 1, 0, 0], [1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 0, 1], [1, 1, 1, 1], [1, 1, 1, 0]])
+REWARDS = torch.tensor([[0, 2, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0.5], [0, 0, -1, 0]]).float()
+VALUES = torch.linspace(-1, 1, 24).reshape(6, 4)
+STATES = [["b"], ["s", "t"], [], ["a", "b"], ["s"], ["a"]]
+BATCH = AdvantageBatch(
+    REWARDS, MASK, torch.tensor([0, 1, 2, 0, 1, 0]), torch.tensor([0, 1, 2, 3, 4, 0]), torch.tensor([1, 0, 0, 0, 0, 0]),
+    VALUES, STATES,
+)  # fmt: skip
+
+
+def algorithm(name: str = "gae", **changes: object):
+    defaults = {"adv_estimator": name, "gamma": 1.0, "lam": 1.0, "norm_adv_by_std_in_grpo": True, "use_pf_ppo": False}
+    return OmegaConf.create({**defaults, **changes})
+
+
+def by_verl(name: str, context: credit.Context, mask: torch.Tensor = MASK) -> tuple[torch.Tensor, torch.Tensor]:
+    """What verl's trainer computes and writes back, with its own data class and its own dispatch."""
+    uids = np.array([key.rsplit("_", 2)[0] for key in KEYS], dtype=object)
+    data = DataProto.from_dict(
+        tensors={"response_mask": mask, "token_level_rewards": REWARDS}, non_tensors={"uid": uids}
+    )
+    with credit.using(context):
+        data = compute_advantage_for_multi_trajectories(
+            data, batch_keys=KEYS, adv_estimator=credit.PREFIX + name, config=algorithm(name)
+        )
+    return data.batch["advantages"], data.batch["returns"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verls_dispatch_gives_what_the_estimator_gives(name: str) -> None:
+    options = Advantage().options(algorithm(name))
+    advantages, returns = by_verl(name, credit.Context(KEYS, options, MASK, VALUES, STATES))
+    expected = getattr(slow, name)(BATCH)
+    assert torch.allclose(advantages, torch.tensor(expected.advantages), atol=1e-5)
+    assert torch.allclose(returns, torch.tensor(expected.returns), atol=1e-5)
+
+
+def test_every_estimator_is_in_verls_registry_and_verls_own_stay() -> None:
+    for name in NAMES:
+        assert core_algos.get_adv_estimator_fn(credit.PREFIX + name).__name__ == credit.PREFIX + name
+    assert core_algos.get_adv_estimator_fn("gae") is core_algos.compute_gae_advantage_return
+
+
+def test_tokens_that_verl_rejects_lose_their_advantage_and_split_no_turn() -> None:
+    rejected = MASK.clone()
+    rejected[4, 1] = 0
+    context = credit.Context(KEYS, Advantage().options(algorithm("turn_grpo")), MASK, None, None)
+    whole, _ = by_verl("turn_grpo", context)
+    some, _ = by_verl("turn_grpo", context, rejected)
+    assert some[4, 1] == 0 and whole[4, 1] != 0
+    assert torch.equal(some[rejected.bool()], whole[rejected.bool()])
+
+
+def test_the_registered_name_alone_says_whose_it_is() -> None:
+    with pytest.raises(RuntimeError, match="write grpo and use ragen_sync"):
+        core_algos.get_adv_estimator_fn("ragen_grpo")(REWARDS, MASK, config=None, index=None)
+
+
+def test_keys_are_groups_trajectories_and_places() -> None:
+    groups, trajectories, order = (one.tolist() for one in credit.indices(["a_b_0_1", "a_b_1_0", "c_0_0", "a_b_0_0"]))
+    assert groups == [0, 0, 1, 0]
+    assert trajectories == [0, 1, 2, 0]
+    assert order == [1, 0, 0, 0]
+    assert [len(one) for one in credit.indices([])] == [0, 0, 0]
+
+
+def test_states_are_those_of_the_turns_that_a_row_trains_on() -> None:
+    record = json.dumps({"turns": [{"state": "x"}, {"state": "y"}]})
+    fields = [{"turns": turns, "reward_extra_info": {RECORD: record}} for turns in ([2], [1, 2], [1])]
+    assert credit.states_of(["u_0_1", "u_1_0", "u_0_0"], fields) == [["y"], ["x", "y"], ["x"]]
+
+
+class Queue:
+    """TransferQueue's read call over rows in memory; ragged fields come as nested tensors, as from the real one."""
+
+    def __init__(self) -> None:
+        record = json.dumps({"turns": [{"state": "a"}, {"state": "b"}]})
+        lengths = [2, 4, 1, 4, 4, 3]
+        self.rows = {
+            key: {
+                "response_mask": MASK[row, : lengths[row]],
+                "values": VALUES[row, : lengths[row]],
+                "extra_fields": {"turns": [1, 2][: len(STATES[row])], "reward_extra_info": {RECORD: record}},
+            }
+            for row, key in enumerate(KEYS)
+        }
+        self.asked: list[str] = []
+
+    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]):
+        self.asked += select_fields
+        columns = {field: [self.rows[key][field] for key in keys] for field in select_fields}
+        if select_fields == ["extra_fields"]:
+            return columns
+        nested = {field: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for field, rows in columns.items()}
+        return TensorDict(nested, batch_size=len(keys))
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [("gae", ["response_mask", "values"]), ("gigpo", ["response_mask", "extra_fields"]), ("grpo", ["response_mask"])],
+)
+def test_only_what_is_needed_is_read_and_the_name_is_the_users_again(
+    name: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue()
+    monkeypatch.setattr(credit, "tq", queue)
+    batch = KVBatchMeta(
+        partition_id="train", keys=list(KEYS), tags=[{"is_padding": True} if "pad" in key else {} for key in KEYS]
+    )
+    config = SimpleNamespace(algorithm=algorithm(name))
+    with pytest.raises(ZeroDivisionError), credit.estimating(config, Advantage(weight="turns"), batch):
+        assert config.algorithm.adv_estimator == credit.PREFIX + name
+        context = credit._CONTEXT.get()
+        raise ZeroDivisionError
+    assert config.algorithm.adv_estimator == name
+    assert credit._CONTEXT.get() is None
+    assert queue.asked == asked
+    assert torch.equal(context.mask, MASK)
+    assert context.options["weight"] == "turns"
+    if name == "gae":
+        assert torch.equal(context.values[MASK.bool()], VALUES[MASK.bool()])
+    if name == "gigpo":
+        assert context.states == [["a"], ["a", "b"], [], ["a", "b"], ["a"], ["a"]]
+
+
+def test_options_are_verls_keys_and_ours() -> None:
+    assert Advantage().options(algorithm("gae", gamma=0.9)) == {"gamma": 0.9, "lam": 1.0, "weight": "none"}
+    assert Advantage(turn_gamma=0.5).options(algorithm("turn_gae")) == {"turn_gamma": 0.5, "weight": "none"}
+    assert Advantage(weight="length").options(algorithm("rloo")) == {"weight": "length"}
+
+
+@pytest.mark.parametrize(
+    ("block", "critic", "credit_block", "n", "words"),
+    [
+        ({"name": "gea"}, True, {}, 8, "did you mean gae?"),
+        ({"name": "gae"}, False, {}, 8, "gae needs values but critic.enable is false"),
+        ({"name": "turn_gae"}, None, {}, 8, "turn_gae needs values but critic.enable is null"),
+        ({"name": "gigpo"}, True, {}, 8, "gigpo ignores its values"),
+        ({"name": "reinforce_plus_plus"}, True, {}, 8, "ignores its values"),
+        ({"name": "rloo"}, False, {}, 1, "rollout.n is 1"),
+        ({"name": "grpo", "gamma": 0.9}, False, {}, 8, "algorithm.gamma is 0.9 but algorithm.adv_estimator grpo does"),
+        ({"name": "turn_gae", "lam": 0.9}, True, {}, 8, "algorithm.lam is 0.9"),
+        ({"name": "gae", "gamma": 1.5}, True, {}, 8, "a number from 0 to 1"),
+        ({"name": "rloo", "norm_adv_by_std_in_grpo": False}, False, {}, 8, "use one of grpo, gigpo, turn_grpo"),
+        ({"name": "gae", "use_pf_ppo": True}, True, {}, 8, "algorithm.use_pf_ppo"),
+        ({"name": "gae"}, True, {"turn_gamma": 1.0}, 8, "ragen.advantage.turn_gamma is 1.0"),
+        ({"name": "grpo"}, False, {"step_weight": 1.0}, 8, "use one of gigpo"),
+    ],
+)
+def test_what_would_do_nothing_or_lacks_something_is_refused(
+    block: dict, critic: bool | None, credit_block: dict, n: int, words: str
+) -> None:
+    with pytest.raises(RecipeError) as refusal:
+        Advantage(**credit_block).check(algorithm(**block), critic=critic, group_size=n)
+    message = str(refusal.value)
+    assert words in message
+    assert "\n" not in message and message.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_defaults_of_every_estimator_are_accepted(name: str) -> None:
+    estimator = ESTIMATORS[name]
+    Advantage().check(algorithm(name), critic=estimator.needs_critic, group_size=2)
+    own = {key: value for key, value in estimator.options.items() if hasattr(Advantage(), key)}
+    Advantage(**own, weight="turns").check(algorithm(name), critic=estimator.needs_critic, group_size=2)
+    assert estimator.description and estimator.function.__doc__
+
+
+def test_critic_that_verl_decides_on_is_gaes_and_dr_grpo_may_say_what_it_does() -> None:
+    Advantage().check(algorithm("gae"), critic=None, group_size=1)
+    Advantage().check(algorithm("dr_grpo", norm_adv_by_std_in_grpo=False), critic=None, group_size=2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("turn_gamma", 1.1, "a number from 0 to 1 or null"),
+        ("step_weight", -1, "a number of 0 or more or null"),
+        ("weight", "size", "one of none, length, turns"),
+        ("omega", 1, "ragen.advantage.omega is not a key of ragen.advantage"),
+    ],
+)
+def test_values_out_of_range_are_refused(key: str, value: object, words: str) -> None:
+    block = {"train": {"envs": [{"id": "Bandit-v0", "groups": 2}]}, "val": {"envs": [{"id": "Bandit-v0", "groups": 2}]}}
+    block |= {"run": {"dir": "runs/x"}, "advantage": {key: value}}
+    for split, seed in (("train", 10), ("val", 0)):
+        block[split]["seed"] = seed
+    with pytest.raises(RecipeError) as refusal:
+        RagenConfig.from_omegaconf({"ragen": block})
+    assert words in str(refusal.value)

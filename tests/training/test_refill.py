@@ -1,0 +1,192 @@
+"""Refill with verl's dataset, data loader and batches; verl's queue and engine are played by one in memory."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+from torchdata.stateful_dataloader import StatefulDataLoader
+from transfer_queue import KVBatchMeta
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.filter import select
+from ragen_verl.training import batch as episodes
+from ragen_verl.training.dataset import EnvDataset
+from ragen_verl.training.refill import Refill, informative, round_size
+
+P, N = 8, 2
+BLOCK = {
+    "train": {"envs": [{"id": "FrozenLake-v0", "groups": P}], "seed": 1000},
+    "val": {"envs": [{"id": "FrozenLake-v0", "groups": 1}], "seed": 1},
+    "run": {"dir": "unused"},
+    "filter": {"on_empty": "refill"},
+}
+
+
+class Stream:
+    """Groups as they come off verl's data loader, and a buffer that has finished them at once.
+
+    Args:
+        spread: whether the group of a seed has members that differ.
+    """
+
+    def __init__(self, spread) -> None:
+        data = EnvDataset("env://train", None, OmegaConf.create({"ragen": BLOCK}))
+        self.loader = StatefulDataLoader(data, batch_size=1, num_workers=0, drop_last=True, collate_fn=collate_fn)
+        self.iterator, self.spread, self.waiting, self.sizes = None, spread, [], []
+
+    def submit(self, count: int) -> None:
+        self.iterator = self.iterator or iter(self.loader)
+        self.sizes.append(count)
+        self.waiting += [next(self.iterator)["extra_info"][0]["seed"] for _ in range(count)]
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
+        assert len(self.waiting) == batch_size  # nothing is left over for the next step
+        seeds, self.waiting = self.waiting, []
+        keys = [f"{seed}_{rollout_index}_0" for seed in seeds for rollout_index in range(N)]
+        return KVBatchMeta(partition_id=partition_id, keys=keys, tags=[{} for _ in keys]), {}
+
+    def count(self, batch: KVBatchMeta) -> int:
+        seeds = {int(key.split("_")[0]) for key in batch.keys}
+        return sum(self.spread(seed) for seed in seeds)
+
+    def step(self, target: int, limit: int) -> tuple[list[int], dict]:
+        self.submit(P)
+        refill = Refill(self, submit=self.submit, count=self.count, target=target, limit=limit)
+        batch, metrics = refill.sample(1, "train", P)
+        return list(dict.fromkeys(int(key.split("_")[0]) for key in batch.keys)), metrics
+
+
+def test_full_batch_is_not_topped_up() -> None:
+    seeds, metrics = Stream(lambda seed: True).step(P, 16)
+    assert seeds == list(range(1000, 1008))
+    assert metrics == {"rollout/groups_generated": P, "rollout/refill_rounds": 0}
+
+
+def test_rounds_by_hand() -> None:
+    stream = Stream(lambda seed: seed % 4 == 0)  # 1000, 1004, 1008, ...
+    seeds, metrics = stream.step(4, 16)
+    # 2 of 8 found, 2 missing: 2 * 9 / 3 = 6 more, of which 1008 and 1012 are informative
+    assert stream.sizes == [8, 6]
+    assert seeds == list(range(1000, 1014))
+    assert metrics == {"rollout/groups_generated": 14, "rollout/refill_rounds": 1}
+
+
+def test_bound_ends_the_search_and_no_round_is_larger_than_a_step() -> None:
+    stream = Stream(lambda seed: False)
+    _, metrics = stream.step(P, 19)
+    assert stream.sizes == [8, 8, 8, 3]
+    assert metrics == {"rollout/groups_generated": 27, "rollout/refill_rounds": 3}
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 12), st.integers(1, 30), st.floats(0, 1), st.integers(0, 99))
+def test_refill_is_bounded_complete_and_the_same_again(target: int, limit: int, share: float, salt: int) -> None:
+    def spread(seed: int) -> bool:
+        return random.Random(seed * 100 + salt).random() < share
+
+    seeds, metrics = Stream(spread).step(target, limit)
+    found = sum(spread(seed) for seed in seeds)
+    assert seeds == list(range(1000, 1000 + metrics["rollout/groups_generated"]))
+    assert len(seeds) <= P + limit
+    assert found >= target or len(seeds) == P + limit
+    assert Stream(spread).step(target, limit) == (seeds, metrics)
+
+
+def test_resumed_run_goes_on_after_the_groups_of_the_refill() -> None:
+    stream = Stream(lambda seed: seed % 4 == 0)
+    first, _ = stream.step(4, 16)
+    state = stream.loader.state_dict()  # what verl writes to data.pt
+    second, _ = stream.step(4, 16)
+    resumed = Stream(stream.spread)
+    resumed.loader.load_state_dict(state)
+    assert resumed.step(4, 16)[0] == second
+    assert second[0] == first[-1] + 1
+
+
+def test_validation_is_left_alone() -> None:
+    stream = Stream(lambda seed: False)
+    stream.submit(3)
+    batch, metrics = Refill(stream, submit=stream.submit, count=stream.count, target=9, limit=9).sample(0, "val", 3)
+    assert len(batch) == 3 * N and metrics == {}
+    assert stream.sizes == [3]
+
+
+@settings(deadline=None)
+@given(st.integers(1, 50), st.integers(0, 50), st.integers(1, 50), st.integers(1, 50))
+def test_round_has_at_least_what_is_missing_or_the_most_allowed(
+    missing: int, found: int, generated: int, most: int
+) -> None:
+    size = round_size(missing, min(found, generated), generated, most)
+    assert size == most or missing <= size <= most
+
+
+def test_informative_groups_have_members_that_differ() -> None:
+    returns, groups = [1.0, 2.0, 1.0, 1.0, 5.0, 3.0, 4.0], list("aabbcdd")
+    assert informative(returns, groups, [False] * 7) == 2
+    assert informative(returns, groups, [True, *[False] * 6]) == 1
+    assert informative([], [], []) == 0
+
+
+def test_refilled_step_trains_on_the_first_informative_groups() -> None:
+    config = RagenConfig.from_omegaconf({**BLOCK, "filter": {"on_empty": "refill", "refill_groups": 2}})
+    rule = config.filter.rule(P, N)
+    groups = [label for label in "abcd" for _ in range(N)]
+    found = select([0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0], groups, rule=rule)
+    assert found.groups == ("b", "c")
+
+
+# -- rows and trajectories -------------------------------------------------------------------------------------------
+
+
+def record(seed: int, rollout_index: int, value: float = 0.0) -> dict:
+    return {
+        "seed": seed, "rollout_index": rollout_index, "return": value, "excluded": False,
+        "metrics": {"response_length": 7.0},
+    }  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.randoms(use_true_random=False), st.lists(st.integers(1, 4), min_size=1, max_size=8))
+def test_a_trajectory_of_several_rows_counts_once_and_keeps_all_of_them(
+    rng: random.Random, rows_each: list[int]
+) -> None:
+    names = [(f"u{i // 2}", str(i % 2)) for i in range(len(rows_each))]
+    keys = [f"{uid}_{session}_{i}" for (uid, session), n in zip(names, rows_each, strict=True) for i in range(n)]
+    rng.shuffle(keys)
+    found = episodes.rows_by_trajectory(keys)
+    records = [record(seed=int(uid[1:]), rollout_index=int(session)) for uid, session in found]
+    played = episodes.arrange(found, json.loads(json.dumps(records)))
+    assert len(played.records) == len(rows_each)
+    assert [(one["seed"], one["rollout_index"]) for one in played.records] == sorted(
+        (i // 2, i % 2) for i in range(len(names))
+    )
+    assert sorted(played.rows_of(range(len(rows_each)))) == list(range(len(keys)))
+    for one, group, rows in zip(played.records, played.groups, played.rows, strict=True):
+        mine = [f"{group}_{one['rollout_index']}_{i}" for i in range(len(rows))]
+        assert [keys[row] for row in rows] == mine and group == f"u{one['seed']}"
+    assert played.rows_of([0]) == list(played.rows[0])
+
+
+def test_order_of_trajectories_does_not_depend_on_which_ended_first() -> None:
+    keys = ["bb_1_0", "aa_0_0", "bb_0_0", "aa_1_0"]
+    seeds = {"aa": 5, "bb": 4}
+    found = episodes.rows_by_trajectory(keys)
+    played = episodes.arrange(found, [record(seeds[uid], int(session)) for uid, session in found])
+    assert played.groups == ("bb", "bb", "aa", "aa")
+    assert played.rows == ((2,), (0,), (1,), (3,))
+    assert played.rows_of({3, 0}) == [2, 3]
+
+
+def test_entropy_is_the_mean_surprise_of_all_sampled_tokens_of_all_rows() -> None:
+    log_probs = [torch.tensor([-1.0, -9.0, -3.0]), torch.tensor([-5.0]), torch.tensor([0.0])]
+    masks = [torch.tensor([1, 0, 1]), torch.tensor([1]), torch.tensor([0])]
+    assert episodes.mean_surprise(log_probs, masks, [(0, 1), (2,)]) == pytest.approx([3.0, 0.0])
+    assert np.isfinite(episodes.mean_surprise(log_probs, masks, [(2,)])).all()

@@ -1,0 +1,241 @@
+"""Real trainings: verl, Ray, FSDP2 and vLLM on this machine's CPU, with the recipe people start with, and on a mixture.
+
+All in one file, which is one process's: trainings at the same time would slow each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from env_servers import server_processes
+
+from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.launch import _command
+
+pytestmark = pytest.mark.train
+
+RECIPE = "nano/frozen_lake"
+GROUPS, MEMBERS, STEPS, SEED, HELD_OUT = 4, 4, 4, 10000, 8
+SMALL = [
+    f"trainer.total_training_steps={STEPS}",
+    "trainer.save_freq=2",
+    f"trainer.test_freq={STEPS}",
+    f"ragen.train.envs.0.groups={GROUPS}",
+    f"ragen.val.envs.0.groups={HELD_OUT}",
+    f"actor_rollout_ref.rollout.n={MEMBERS}",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
+    "ragen.filter.strategy=top_k",
+    "ragen.filter.value=0.5",
+    "ragen.diagnostics.mutual_information.enabled=true",
+    "ragen.diagnostics.mutual_information.share=0.2",  # of eight short rows two by two is more than 2 %
+]
+
+
+def start(folder: Path, *overrides: str) -> subprocess.Popen:
+    log = (folder.parent / f"{folder.name}.log").open("a")
+    command = _command(RECIPE, [*SMALL, f"ragen.run.dir={folder}", *overrides])
+    return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+
+def kill(process: subprocess.Popen) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    time.sleep(3)  # Ray's processes of this run notice that their driver is gone
+
+
+def trajectories(folder: RunFolder, split: str, step: int) -> list[dict]:
+    lines = (folder.path / "trajectories" / split / f"{step:06d}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A training of four steps in one go, through `ragen-verl train`."""
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "straight")
+    cli = [str(Path(sys.executable).parent / "ragen-verl"), "train", RECIPE, *SMALL, f"ragen.run.dir={folder.path}"]
+    done = subprocess.run(cli, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr + (folder.path / "log.txt").read_text()[-4000:]
+    assert "held-out success" in done.stdout
+    assert str(folder.path) in done.stdout.replace("\n", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory, straight: RunFolder) -> RunFolder:
+    """The same training killed after its second step and started again with the same command."""
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "interrupted")
+    first = start(folder.path)
+    deadline = time.time() + 400
+    while first.poll() is None and not any(row["step"] == 2 for row in folder.rows()):
+        assert time.time() < deadline, "the first two steps took too long"
+        time.sleep(0.2)
+    assert first.poll() is None, "it ended before it could be interrupted"
+    kill(first)
+    second = start(folder.path)
+    assert second.wait(400) == 0, (folder.path.parent / "interrupted.log").read_text()[-4000:]
+    return folder
+
+
+def test_run_folder_has_every_file(straight: RunFolder) -> None:
+    for name in ("config.yaml", "versions.json", "metrics.jsonl", "summary.json", "verdict.json", "log.txt"):
+        assert (straight.path / name).stat().st_size > 0, name
+    assert (straight.path / "checkpoints" / "global_step_4" / "actor").is_dir()
+    assert not straight.error.exists()
+
+
+def test_every_step_is_logged_with_ragens_names(straight: RunFolder) -> None:
+    rows = straight.rows()
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    for row in rows[1:]:
+        for name in (
+            "train/FrozenLake/success",
+            f"train/FrozenLake/pass@{MEMBERS}",
+            "train/FrozenLake/action_is_valid",
+            "train/FrozenLake/action_is_effective",
+            "rollout/in_group_std",
+            "rollout/chosen_in_group_std",
+            "rollout/filter_kept_ratio",
+            "train/response_length",
+            "train/reasoning_length",
+            "actor/entropy",
+            "actor/grad_norm",
+            "timing_s/gen",
+        ):
+            assert name in row, name
+        assert row["rollout/filter_kept_ratio"] == 0.5
+        assert row["rollout/chosen_in_group_std"] >= row["rollout/in_group_std"]
+
+
+def test_diagnostics_run_along(straight: RunFolder) -> None:
+    rows = straight.rows()
+    assert rows[1]["drift/mean"] < 1e-4  # float32 on both sides
+    assert rows[1]["mi/retrieval_chance"] > 0
+    assert all(row["verdict/warnings"] == 0 and row["echo/format_valid"] > 0.5 for row in rows[1:])
+    assert json.loads(straight.verdict.read_text())["step"] == STEPS
+    assert (straight.kept / "best" / "step.txt").read_text() == str(STEPS)  # the one step with both
+
+
+def test_trajectories_are_structured_and_start_from_the_recipes_seeds(straight: RunFolder) -> None:
+    for step in range(1, STEPS + 1):
+        records = trajectories(straight, "train", step)
+        first = SEED + (step - 1) * GROUPS
+        assert sorted(one["seed"] for one in records) == sorted(
+            seed for seed in range(first, first + GROUPS) for _ in range(MEMBERS)
+        )
+        assert sum(one["kept"] for one in records) == GROUPS * MEMBERS / 2
+        for one in records:
+            assert {"state", "reasoning", "actions", "executed", "observation", "reward", "penalty"} <= set(
+                one["turns"][0]
+            )
+            assert one["return"] == pytest.approx(sum(turn["reward"] + turn["penalty"] for turn in one["turns"]))
+            assert "<|im_start|>" not in one["turns"][0]["state"]
+
+
+def test_update_sees_the_kept_rows_and_no_padding(straight: RunFolder) -> None:
+    """verl fills a filtered batch up to its mini-batch; here the log would show 16 rows instead of 8."""
+    log = (straight.path / "log.txt").read_text()
+    assert "synthetic padding samples" not in log
+
+
+def test_summary_has_before_and_after(straight: RunFolder) -> None:
+    summary = json.loads(straight.summary.read_text())
+    assert summary["steps"] == STEPS
+    assert summary["seed"] == SEED
+    for when, step in (("before", 0), ("after", STEPS)):
+        records = trajectories(straight, "val", step)
+        assert len(records) == HELD_OUT
+        assert summary[when]["success"] == pytest.approx(sum(one["success"] for one in records) / HELD_OUT)
+        assert summary[when]["return"] == pytest.approx(sum(one["return"] for one in records) / HELD_OUT)
+
+
+def test_interrupted_run_goes_on_where_it_stopped(straight: RunFolder, interrupted: RunFolder) -> None:
+    assert [row["step"] for row in interrupted.rows()] == [0, 1, 2, 3, 4]
+    for step in range(1, STEPS + 1):
+        ours, theirs = (
+            sorted(
+                (one["seed"], one["rollout_index"], one["turns"][0]["state"])
+                for one in trajectories(run, "train", step)
+            )
+            for run in (straight, interrupted)
+        )
+        assert ours == theirs
+    before, after = (json.loads(run.summary.read_text())["before"] for run in (straight, interrupted))
+    assert before == after
+
+
+def test_same_weights_and_seeds_sample_the_same_episodes(straight: RunFolder, interrupted: RunFolder) -> None:
+    """Step 1 and the first validation start from the same weights in both runs."""
+    for split, step in (("val", 0), ("train", 1)):
+        ours, theirs = (
+            {
+                (one["seed"], one["rollout_index"]): [turn["response"] for turn in one["turns"]]
+                for one in trajectories(run, split, step)
+            }
+            for run in (straight, interrupted)
+        )
+        same = sum(ours[key] == theirs[key] for key in ours)
+        # batches form by arrival, and a sum in another order may move a token's probability by one rounding
+        assert same >= 0.9 * len(ours)
+
+
+# -- four environments at once: two of ours, gymnasium's own, one on a server ------------------------------------------
+
+MIXED_GROUPS, MIXED_MEMBERS, MIXED_STEPS, EACH_HELD_OUT = 8, 2, 2, 6
+MIXED = [
+    f"trainer.total_training_steps={MIXED_STEPS}",
+    f"trainer.test_freq={MIXED_STEPS}",
+    "trainer.val_before_train=false",
+    "trainer.save_freq=-1",
+    f"ragen.train.groups={MIXED_GROUPS}",
+    *(f"ragen.val.envs.{number}.groups={EACH_HELD_OUT}" for number in range(4)),
+    *(f"ragen.generalisation.envs.{number}.groups={EACH_HELD_OUT}" for number in range(2)),
+    f"actor_rollout_ref.rollout.n={MIXED_MEMBERS}",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
+]
+SHARES = {"FrozenLake": 3, "SlipperyLake": 1, "GymLake": 2, "Sokoban": 2}
+NEVER_TRAINED = ("Bandit", "FrozenLake5x5")
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "mixture")
+    command = _command("nano/mixture", [*MIXED, f"ragen.run.dir={folder.path}"])
+    with server_processes(["SimpleSokoban-v0"]) as [(url, _)]:
+        env = {**os.environ, "RAGEN_VERL_ENV_URL": url}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=env)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return folder
+
+
+def played(folder: RunFolder, split: str, step: int) -> Counter:
+    records = trajectories(folder, split, step)
+    assert not any(record["excluded"] for record in records)
+    return Counter(record["env_id"] for record in records)
+
+
+def test_every_environment_has_its_share_of_every_step(mixed: RunFolder) -> None:
+    rows = mixed.rows()
+    assert [row["step"] for row in rows] == list(range(1, MIXED_STEPS + 1))
+    for row in rows:
+        assert {name: row[f"train/{name}/groups"] for name in SHARES} == SHARES
+        assert row["actor/grad_norm"] > 0
+        assert played(mixed, "train", row["step"]) == {name: MIXED_MEMBERS * share for name, share in SHARES.items()}
+
+
+def test_held_out_and_other_environments_are_scored_apart(mixed: RunFolder) -> None:
+    last = mixed.rows()[-1]
+    assert played(mixed, "val", MIXED_STEPS) == dict.fromkeys(SHARES, EACH_HELD_OUT)
+    assert played(mixed, "generalisation", MIXED_STEPS) == dict.fromkeys(NEVER_TRAINED, EACH_HELD_OUT)
+    scored = [f"val-env/{name}/success" for name in SHARES]
+    scored += [f"generalisation/{name}/success" for name in NEVER_TRAINED]
+    assert all(0 <= last[key] <= 1 for key in scored)

@@ -13,7 +13,8 @@ asked for a name:
   to the workers.
 
 The options of a function are its keyword-only parameters: their defaults are the recipe's defaults, and their
-annotations (int, float, bool, str) are what a recipe's values are checked against.
+annotations are what a recipe's values are checked against: int, float, bool, str, `tuple[float, ...]`,
+`Literal["a", "b"]`, and `Annotated[float, Accepts(test, words)]` for a number within bounds.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ import os
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from ragen_verl.errors import RecipeError, nearest
 
@@ -38,6 +40,15 @@ FILES = "RAGEN_VERL_PLUGINS"
 """The environment variable with the paths of plugin files, separated like those of `PATH`."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Accepts:
+    """What an option or a key takes beyond its type: a test on the converted value, and the words for it."""
+
+    test: Callable[[Any], bool]
+    words: str
+
 
 _loaded: set[str] = set()
 _failed: dict[str, str] = {}  # plugin -> why it could not be imported
@@ -98,7 +109,7 @@ class Registry(Generic[T], Mapping[str, T]):
 
 def options_of(function: Callable) -> dict[str, inspect.Parameter]:
     """The options of a registered function, its keyword-only parameters, in their order; annotations resolved."""
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
     return {
         one.name: one.replace(annotation=hints.get(one.name, Any)) for one in parameters if one.kind is one.KEYWORD_ONLY
@@ -116,7 +127,7 @@ def check_options(function: Callable, given: Mapping[str, Any], path: str, owner
 
     Raises:
         RecipeError: an option that the function does not have, one without a default that is missing, or a value of
-            another type than the parameter's.
+            another type than the parameter's, or outside its bounds.
     """
     known = options_of(function)
     given = {key: value for key, value in given.items() if value is not None}
@@ -125,7 +136,8 @@ def check_options(function: Callable, given: Mapping[str, Any], path: str, owner
         if key not in known:
             has = f"it reads {', '.join(known)}" if known else "it has no options"
             raise RecipeError(f"{path}.{key} is {value!r} but {owner} does not read it: {has}.")
-        checked[key] = _typed(value, known[key].annotation, f"{path}.{key}")
+        or_null = "" if known[key].default is inspect.Parameter.empty else " or null"
+        checked[key] = _typed(value, known[key].annotation, f"{path}.{key}", f"{or_null} ({owner})")
     for key, one in known.items():
         if one.default is one.empty and key not in checked:
             raise RecipeError(f"{path}.{key} is missing: {owner} needs it.")
@@ -178,12 +190,23 @@ def _import_file(path: Path) -> None:
         raise
 
 
-def _typed(value: Any, kind: Any, path: str) -> Any:
-    """`value` if it is of `kind`; whole numbers are numbers, and annotations that are no plain type take anything."""
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if kind in _WORDS and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
-        raise RecipeError(f"{path} is {value!r} but has to be {_WORDS[kind]}.")
+def _typed(value: Any, annotation: Any, path: str, end: str) -> Any:
+    """`value` converted and checked; an annotation that is none of those in the head of this file takes anything."""
+    accepts = next((one for one in getattr(annotation, "__metadata__", ()) if isinstance(one, Accepts)), None)
+    kind = annotation.__origin__ if typing.get_origin(annotation) is Annotated else annotation
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    words = accepts.words if accepts else _WORDS.get(kind, "a list of numbers")
+    if origin is tuple and isinstance(value, list | tuple):
+        value = tuple(_typed(one, arguments[0], f"{path}[{i}]", end) for i, one in enumerate(value))
+    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    right = not (origin is tuple or kind in _WORDS) or isinstance(value, origin or kind)
+    if isinstance(value, bool) and kind in _WORDS and kind is not bool:
+        right = False
+    if origin is Literal:
+        right, words = value in arguments, "one of " + ", ".join(map(str, arguments))
+    if not right or (accepts and not accepts.test(value)):
+        raise RecipeError(f"{path} is {value!r} but has to be {words}{end}.")
     return value
 
 

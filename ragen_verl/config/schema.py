@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl.errors import RecipeError, nearest
-
-
-@dataclass(frozen=True)
-class Accepts:
-    """What a field takes: a test on the converted value, and the words for it in the error message."""
-
-    test: Callable[[Any], bool]
-    words: str
+from ragen_verl.plugins import Accepts
 
 
 def at_least(low: float) -> dict[str, Accepts]:

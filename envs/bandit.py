@@ -113,7 +113,7 @@ class Bandit(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw the arms and the order they are named in."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.low, self.high = self.pairs[int(self.np_random.integers(len(self.pairs)))]
         swapped = self.np_random.random() < 0.5
         self.actions = (self.high, self.low) if swapped else (self.low, self.high)

@@ -75,7 +75,7 @@ class Blocksworld(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw stacks and a different goal."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.below = self.goal = self._draw()
         while self.goal == self.below:
             self.goal = self._draw()

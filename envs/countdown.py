@@ -108,7 +108,7 @@ class Countdown(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw numbers and a target that they reach."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         if self._table is not None:
             row = self._table[self.seed]
             self.target, self.numbers = int(row["target"]), tuple(int(number) for number in row["nums"])

@@ -113,7 +113,7 @@ class FrozenLake(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw a board that can be crossed and put the player on its start."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         while not self._draw_board():
             pass  # ends: start and goal are neighbours, hence connected, on 4 / (size * (size + 1)) of all boards
         self.player = self.origin

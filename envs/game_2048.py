@@ -85,7 +85,7 @@ class Game2048(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Place two tiles."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.board = ((0,) * _SIZE,) * _SIZE
         for _ in range(2):
             self.board = self._with_new_tile(self.np_random)

@@ -67,7 +67,7 @@ class Hanoi(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Place the discs."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.peg_of = [0] * self.discs
         if self.scattered:
             self.peg_of = self.np_random.integers(3, size=self.discs).tolist()

@@ -120,7 +120,7 @@ class RubiksCube(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Scramble a solved cube."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.cube = SOLVED
         while solved(self.cube):
             self.cube, last = SOLVED, ""

@@ -96,7 +96,7 @@ class Sudoku(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw a puzzle."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.solution = full_grid(self.size, self.np_random)
         self.grid = puzzle(self.solution, self.size, self.holes, self.np_random)
         self.given = frozenset(cell for cell, number in enumerate(self.grid) if number)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ragen_verl.env import Step
-from ragen_verl.env.text import FreeTextEnv, clean
+from ragen_verl.env.text import FreeTextEnv, sanitise
 from ragen_verl.errors import MissingExtra, RecipeError
 
 _LONGEST = 300
@@ -89,11 +89,11 @@ class PackagedGame(FreeTextEnv):
 
     def canonical(self, action: Any) -> str:
         """Return an action as a key of the possible commands."""
-        return clean(action, _LONGEST).casefold() if isinstance(action, str) else ""
+        return sanitise(action, _LONGEST).casefold() if isinstance(action, str) else ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Open the game that the seed stands for at its beginning."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         with package() as textworld:
             self._file = self.choose_file()
             self._made = []
@@ -172,7 +172,7 @@ class PackagedGame(FreeTextEnv):
 
 def tidy(text: str) -> str:
     """Return the lines of a game's text that say something, without control characters and prompt."""
-    lines = (clean(line) for line in _PROMPT.sub("", f"\n{text}").splitlines())
+    lines = (sanitise(line) for line in _PROMPT.sub("", f"\n{text}").splitlines())
     return "\n".join(line for line in lines if line)
 
 
@@ -266,7 +266,7 @@ class TextWorld(PackagedGame):
 
     def read(self, state: Any, *, first: bool) -> None:
         """Show the room first, later what the command printed."""
-        self._header = f"Objective: {clean(state['objective'])}"
+        self._header = f"Objective: {sanitise(state['objective'])}"
         self._said = tidy(state["description"] if first else state["feedback"])
         self._earned = (state["score"] or 0) / (state["max_score"] or 1)
         self._plan = tuple(state["policy_commands"] or ())

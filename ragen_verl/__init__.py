@@ -3,7 +3,7 @@
 Importing this package is cheap: neither verl nor torch is loaded until a training starts.
 """
 
-from ragen_verl.env import Env, Step, make, register
+from ragen_verl.env import Env, FreeTextEnv, Step, make, register
 
-__all__ = ["Env", "Step", "make", "register"]
+__all__ = ["Env", "FreeTextEnv", "Step", "make", "register"]
 __version__ = "0.1.0"

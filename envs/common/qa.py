@@ -43,7 +43,7 @@ class QuestionAnswer(FreeTextEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw a question."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.question, self.truth = self.draw()
         self._wrong, self._solved = 0, False
         return self.render(), {}

@@ -11,7 +11,7 @@ from ragen_envs.common.tables import check_split
 from ragen_envs.household.world import TASKS, House, Split, Task, a, furnish, in_or_on, kind, next_command, tasks_of
 
 from ragen_verl.env import Step
-from ragen_verl.env.text import FreeTextEnv, clean
+from ragen_verl.env.text import FreeTextEnv, sanitise
 from ragen_verl.errors import RecipeError
 
 _MAX_STEPS = 50
@@ -112,7 +112,7 @@ class Household(FreeTextEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw a task and a room for it."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         rng = self.np_random
         choices = tasks_of(self.tasks[int(rng.integers(len(self.tasks)))], self.split)
         self.house = furnish(choices[int(rng.integers(len(choices)))], rng)
@@ -220,7 +220,7 @@ def canonical(action: Any) -> str:
 
     Anything that is no text or longer than any command becomes "".
     """
-    text = clean(action, _LONGEST + 1).lower() if isinstance(action, str) else ""
+    text = sanitise(action, _LONGEST + 1).lower() if isinstance(action, str) else ""
     if len(text) > _LONGEST:
         return ""
     if put := _PUT.fullmatch(text):

@@ -17,7 +17,7 @@ from ragen_envs.common.http import check_url, post_json
 from ragen_envs.search_qa.fictional_world import Passage, Question, world
 
 from ragen_verl.env import Step
-from ragen_verl.env.text import FreeTextEnv, clean, parse_call
+from ragen_verl.env.text import FreeTextEnv, parse_call, sanitise
 from ragen_verl.errors import RecipeError
 
 _MAX_STEPS = 10
@@ -137,7 +137,7 @@ class SearchQA(FreeTextEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw a question."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         self._number = self._numbers[int(self.np_random.integers(len(self._numbers)))]
         self._clear()
         return self.render(), {}
@@ -154,12 +154,12 @@ class SearchQA(FreeTextEnv):
             return self._result(0.0, valid=False, effective=False)
         before = self._said
         if _CALLS[call[0]] == "search":
-            query = clean(call[1], 1000)
+            query = sanitise(call[1], 1000)
             self._searched = (*self._searched, query)
-            self._said = f"Results for {clean(query, 200)!r}:\n{self._search(query)}"
+            self._said = f"Results for {sanitise(query, 200)!r}:\n{self._search(query)}"
         else:
             self._answer = call[1]
-            self._said = f"You answered: {clean(self._answer, 200)}"
+            self._said = f"You answered: {sanitise(self._answer, 200)}"
         self._actions_made += 1
         return self._result(self._earned(), valid=True, effective=self._said != before)
 
@@ -168,7 +168,7 @@ class SearchQA(FreeTextEnv):
             texts = self.library.search(query, self.results)
         else:
             texts = _ask_server(self.url, query, self.results, self.timeout, self.retries)
-        passages = [f"[{number}] {clean(text, _PASSAGE_CHARS)}" for number, text in enumerate(texts, 1)]
+        passages = [f"[{number}] {sanitise(text, _PASSAGE_CHARS)}" for number, text in enumerate(texts, 1)]
         return "\n".join(passages)[:_RESULT_CHARS] or "Nothing was found."
 
     def _grade(self) -> tuple[bool, float]:
@@ -280,19 +280,19 @@ def _lines(path: str, what: str) -> Iterator[Mapping[str, Any]]:
 def _field(line: Mapping[str, Any], *names: str) -> Any:
     found = next((line[name] for name in names if isinstance(line, Mapping) and name in line), None)
     if not found:
-        raise RecipeError(f"A line of SearchQA's files has none of {', '.join(names)}: {clean(line, 100)}.")
+        raise RecipeError(f"A line of SearchQA's files has none of {', '.join(names)}: {sanitise(line, 100)}.")
     return found
 
 
 def _passage(line: Mapping[str, Any]) -> Passage:
-    text = clean(_field(line, "text", "contents", "content"), 100_000)
-    return Passage(clean(line.get("title") or "", 300), text)
+    text = sanitise(_field(line, "text", "contents", "content"), 100_000)
+    return Passage(sanitise(line.get("title") or "", 300), text)
 
 
 def _question(line: Mapping[str, Any]) -> Question:
     answers = _field(line, "answers", "golden_answers", "answer", "ground_truth")
     answers = answers if isinstance(answers, list) else [answers]
-    return Question(clean(_field(line, "question"), 2000), tuple(clean(answer, 1000) for answer in answers), ())
+    return Question(sanitise(_field(line, "question"), 2000), tuple(sanitise(answer, 1000) for answer in answers), ())
 
 
 def _numbers(total: int, split: str) -> list[int]:

@@ -118,7 +118,7 @@ class Sokoban(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw a level."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.level = generate(self.np_random, *self.dim, self.boxes_wanted, self.search_depth)
         self.player, self.boxes = self.level.player, self.level.boxes
         self._actions_made = 0

@@ -14,7 +14,7 @@ from ragen_envs.common.bm25 import words
 from ragen_envs.common.http import check_url, post_json
 
 from ragen_verl.env import Step
-from ragen_verl.env.text import FreeTextEnv, clean, parse_call
+from ragen_verl.env.text import FreeTextEnv, parse_call, sanitise
 from ragen_verl.errors import RecipeError
 
 _TABLE = Path(__file__).parent / "things.txt"
@@ -99,7 +99,7 @@ class TwentyQuestions(FreeTextEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Think of a thing."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         names = list(table().things)
         self.secret = names[int(self.np_random.integers(len(names)))]
         self.asked, self._won = [], False
@@ -112,7 +112,7 @@ class TwentyQuestions(FreeTextEnv):
             ConnectionError: if the endpoint gives no usable answer.
         """
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
-        question = clean(action, _LONGEST + 1) if isinstance(action, str) else ""
+        question = sanitise(action, _LONGEST + 1) if isinstance(action, str) else ""
         over = self._over()
         if over or len(question) > _LONGEST or not words(question):
             return self._result(0.0, valid=over and bool(question), effective=False)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from ragen_envs.common.bm25 import Bm25
 
-from ragen_verl.env.text import clean
+from ragen_verl.env.text import sanitise
 
 BUTTONS = ("back to search", "< prev", "next >", "description", "features", "attributes", "buy now")
 SPLITS = ("train", "val", "test")
@@ -79,7 +79,7 @@ class Catalogue:
 
 def typable(text: Any, limit: int = 200) -> str:
     """Return `text` cleaned, without what an answer could not hold: answer tags, chat tokens, the separator `||`."""
-    return clean(re.sub(r"\|(?:\s*\|)+", "|", _UNTYPABLE.sub(" ", str(text))), limit)
+    return sanitise(re.sub(r"\|(?:\s*\|)+", "|", _UNTYPABLE.sub(" ", str(text))), limit)
 
 
 def clickable_options(raw: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, ...]]:

@@ -128,7 +128,7 @@ class WebShop(FreeTextEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw a goal and open the search page."""
-        self.start(seed, options)
+        super().reset(seed=seed)
         span = self.catalogue.span(self.split)
         self._goal_number = span[int(self.np_random.integers(len(span)))]
         self._clear()

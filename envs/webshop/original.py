@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from ragen_envs.webshop.catalogue import Catalogue, Goal, Product, clickable_options, price_limit, typable, with_limit
 
-from ragen_verl.env.text import clean
+from ragen_verl.env.text import sanitise
 from ragen_verl.errors import RecipeError
 
 _NO_PRICE = 100.0
@@ -83,14 +83,14 @@ def _product(asin: str, item: Mapping[str, Any], attributes: tuple[str, ...]) ->
     }
     return Product(
         asin=asin,
-        title=clean(item["name"], 400),
-        description=clean(item.get("full_description") or "", 4000),
-        features=tuple(clean(line, 600) for line in ([bullets] if isinstance(bullets, str) else bullets)),
-        attributes=tuple(clean(attribute, 200) for attribute in attributes),
+        title=sanitise(item["name"], 400),
+        description=sanitise(item.get("full_description") or "", 4000),
+        features=tuple(sanitise(line, 600) for line in ([bullets] if isinstance(bullets, str) else bullets)),
+        attributes=tuple(sanitise(attribute, 200) for attribute in attributes),
         options=clickable_options(options),
         price=_price(asin, item.get("pricing")),
-        query=clean(item["query"], 200).lower(),
-        product_category=clean(item["product_category"], 400),
+        query=sanitise(item["query"], 200).lower(),
+        product_category=sanitise(item["product_category"], 400),
     )
 
 
@@ -135,8 +135,8 @@ def _goal(product: Product, text: str, attributes: Any, values: Any, rng: np.ran
     limit = price_limit(product.price, rng)
     return Goal(
         product=product,
-        instruction=with_limit(clean(text, 1000), limit),
-        attributes=tuple(clean(attribute, 200).lower() for attribute in attributes),
+        instruction=with_limit(sanitise(text, 1000), limit),
+        attributes=tuple(sanitise(attribute, 200).lower() for attribute in attributes),
         options=tuple(typable(value).lower() for value in values),
         price_upper=limit,
     )

@@ -14,7 +14,7 @@ class GuessNumber(Env):
         self.instruction = f"Guess the secret number, a whole number from 1 to {largest}. Each action is one guess."
 
     def reset(self, *, seed=None, options=None):
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.secret = int(self.np_random.integers(1, self.largest + 1))
         self.hint = "No guess yet."
         return self.render(), {}

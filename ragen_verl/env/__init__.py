@@ -2,5 +2,6 @@
 
 from ragen_verl.env.core import Env, Names, Step
 from ragen_verl.env.registry import check, ids, make, register
+from ragen_verl.env.text import FreeTextEnv
 
-__all__ = ["Env", "Names", "Step", "check", "ids", "make", "register"]
+__all__ = ["Env", "FreeTextEnv", "Names", "Step", "check", "ids", "make", "register"]

@@ -6,8 +6,8 @@ Only gymnasium and numpy are imported, so environments can be written, played an
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, wraps
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -34,7 +34,11 @@ class Step(NamedTuple):
 
 
 class Names(Space[str]):
-    """A finite set of action names; membership ignores case and surrounding blanks."""
+    """A finite set of action names; membership ignores case and surrounding blanks.
+
+    This is the one rule by which a text is taken for an action: environments, the rollout and the games played by hand
+    all ask `canonical`.
+    """
 
     def __init__(self, names: tuple[str, ...], seed: int | np.random.Generator | None = None) -> None:
         self.names = tuple(names)
@@ -49,7 +53,7 @@ class Names(Space[str]):
         if not isinstance(text, str):
             return None
         wanted = text.strip().casefold()
-        return next((name for name in self.names if name.casefold() == wanted), None)
+        return next((name for name in self.names if name.strip().casefold() == wanted), None)
 
     def contains(self, x: Any) -> bool:
         """Tell whether `x` spells one of the names."""
@@ -71,7 +75,7 @@ class Env(gymnasium.Env[str, str]):
     """Base class of text environments.
 
     A subclass gives `instruction`, `actions` (or leaves None for free text), `reset`, `step` and `render`; the rest
-    has working defaults. `reset` begins with `self.start(seed, options)`; `step` turns the text of an action into a
+    has working defaults. `reset` begins with `super().reset(seed=seed)`; `step` turns the text of an action into a
     name with `self.name_of(action)` and returns `self.outcome(...)`. `step` never raises on bad text: an unknown
     action leaves the world as it is, earns 0.0 and is reported as not valid.
 
@@ -84,8 +88,8 @@ class Env(gymnasium.Env[str, str]):
         charset: the characters that observations and free-text actions consist of.
         isolation: what the rollout runs its calls in: "thread", or "process" for one that may crash, that hangs in code
             which no thread can be got out of, or that holds Python's lock for long. Of the class, not of an instance.
-        seed, member: what the current episode was started with.
-        dynamics: generator of everything that happens after the initial state, seeded by (seed, member).
+        seed, rollout_index: what the current episode was started with.
+        dynamics: generator of everything that happens after the initial state, seeded by both of them.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 (gymnasium's own spelling)
@@ -119,20 +123,30 @@ class Env(gymnasium.Env[str, str]):
             raise ResetNeeded("Call reset before playing.")
         return self._dynamics
 
-    def start(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Seed `np_random` with `seed` and `dynamics` with (seed, member).
+    _reset_options: dict[str, Any] | None = None
 
-        Without a seed the next one is drawn from `np_random`, so that `self.seed` always reproduces the episode.
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Have the options of every `reset` reach this class, also where an author hands on the seed alone."""
+        super().__init_subclass__(**kwargs)
+        if cls.reset is not Env.reset and not hasattr(cls.reset, "_keeps_options"):
+            cls.reset = _keeping_options(cls.reset)  # type: ignore[method-assign]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Seed `np_random` with `seed`, and `dynamics` with the seed and the rollout index.
+
+        A subclass begins with `super().reset(seed=seed)` and returns its first observation and an info dict. It need
+        not pass `options`: the ones that its own `reset` was called with are known here.
 
         Args:
-            seed: the group's seed, 0 or more.
+            seed: the group's seed, 0 or more. None draws the next one from `np_random`, so that `self.seed` always
+                reproduces the episode.
             options: `{"rollout_index": k}` makes this the k-th rollout of the group (default 0): the same initial
                 state as every other one, transitions of its own afterwards.
 
         Raises:
             RecipeError: if the rollout index is not an integer of 0 or more.
         """
-        rollout_index = (options or {}).get("rollout_index", 0)
+        rollout_index = {**(self._reset_options or {}), **(options or {})}.get("rollout_index", 0)
         if isinstance(rollout_index, bool) or not isinstance(rollout_index, (int, np.integer)) or rollout_index < 0:
             raise RecipeError(f"options['rollout_index'] must be an integer of 0 or more, not {rollout_index!r}.")
         if seed is None:
@@ -141,6 +155,7 @@ class Env(gymnasium.Env[str, str]):
         self.seed, self.rollout_index = int(seed), int(rollout_index)
         sequence = np.random.SeedSequence(self.seed, spawn_key=(_DYNAMICS_KEY, self.rollout_index))
         self._dynamics = np.random.Generator(np.random.PCG64(sequence))
+        return "", {}
 
     def name_of(self, action: Any) -> str | None:
         """Return the name among `self.actions` that `action` spells, in any case, or None."""
@@ -171,10 +186,6 @@ class Env(gymnasium.Env[str, str]):
         flags = {"success": bool(success), "action_is_valid": bool(valid), "action_is_effective": bool(effective)}
         return Step(self.render(), float(reward), bool(terminated), bool(truncated), {**flags, **numbers})
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode; return its first observation and an info dict."""
-        raise NotImplementedError
-
     def step(self, action: str) -> Step:
         """Apply one action, given by name (any case) or as free text."""
         raise NotImplementedError
@@ -186,3 +197,19 @@ class Env(gymnasium.Env[str, str]):
     def oracle(self) -> list[str]:
         """Return action names that solve the episode from the current state, or [] where no plan is known."""
         return []
+
+
+def _keeping_options(reset: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method `reset`, with the options of the outermost call kept in the instance while it runs."""
+
+    @wraps(reset)
+    def with_options(self: Env, *args: Any, **kwargs: Any) -> Any:
+        before = self._reset_options
+        self._reset_options = {**(before or {}), **(kwargs.get("options") or {})}
+        try:
+            return reset(self, *args, **kwargs)
+        finally:
+            self._reset_options = before
+
+    with_options._keeps_options = True  # type: ignore[attr-defined]
+    return with_options

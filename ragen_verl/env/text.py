@@ -38,7 +38,7 @@ class FreeTextEnv(Env):
         return AnyText(10**7, min_length=0, charset=self.charset)
 
 
-def clean(text: Any, limit: int = 10_000) -> str:
+def sanitise(text: Any, limit: int = 10_000) -> str:
     """Return `text` on one line: without control characters or lone surrogates, at most `limit` characters."""
     line = _BLANKS.sub(" ", _CONTROL.sub(" ", str(text)[: 4 * limit])).strip()
     return line if len(line) <= limit else line[: limit - 3] + "..."
@@ -57,4 +57,4 @@ def parse_call(action: Any, names: Container[str]) -> tuple[str, str] | None:
     body, end = action[head.end() :].rstrip(), "]" if head[1] else f"</{name}>"
     if name not in names or body[-len(end) :].lower() != end:
         return None
-    return name, clean(body[: -len(end)])
+    return name, sanitise(body[: -len(end)])

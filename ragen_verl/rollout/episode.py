@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ragen_verl.env.core import Names
 from ragen_verl.env.hosting.threads import EnvTimeout, EnvWorkers
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
@@ -265,7 +266,7 @@ class _GuardedEnv:
         self.rollout_index = rollout_index
         self.hung = False
         self.budget = 0
-        self._names: set[str] | None = None
+        self._names: Names | None = None
         self._lock = threading.Lock()
         self._busy = self._closing = self._closed = False
 
@@ -275,7 +276,7 @@ class _GuardedEnv:
         def start() -> tuple[str, str]:
             state, _ = self.env.reset(seed=self.trajectory.seed, options={"rollout_index": self.rollout_index})
             self.budget = protocol.budget(self.env)
-            self._names = None if self.env.actions is None else {name.strip().lower() for name in self.env.actions}
+            self._names = None if self.env.actions is None else Names(tuple(self.env.actions))
             return _text(state), protocol.head(self.env)
 
         if self.env is None:
@@ -287,7 +288,7 @@ class _GuardedEnv:
 
     def knows(self, action: str) -> bool:
         """Whether the action can be tried: a known name, or any text where actions are free text."""
-        return self._names is None or action.strip().lower() in self._names
+        return self._names is None or action in self._names
 
     async def step(self, action: str) -> _Outcome:
         """One action, executed and checked."""

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
@@ -93,7 +94,7 @@ def test_global_generators_are_left_alone(id):
 
 
 @pytest.mark.parametrize("id", OURS)
-def test_group_members_start_alike_and_have_their_own_luck(id):
+def test_a_group_starts_alike_and_then_differs(id):
     env = make(id)
     for seed in range(10):
         starts = {env.reset(seed=seed, options={"rollout_index": rollout_index})[0] for rollout_index in range(16)}
@@ -105,7 +106,7 @@ def test_group_members_start_alike_and_have_their_own_luck(id):
         assert len(lucks) == 16
 
 
-def test_member_zero_is_the_default_and_differs_from_the_initial_stream():
+def test_rollout_index_zero_is_the_default_and_apart_from_np_random():
     env = make("FrozenLake-v0")
     env.reset(seed=3)
     first = env.dynamics.random(4).tolist()
@@ -115,7 +116,7 @@ def test_member_zero_is_the_default_and_differs_from_the_initial_stream():
 
 
 @pytest.mark.parametrize("rollout_index", [-1, 1.5, "2", True])
-def test_bad_member_is_refused(rollout_index):
+def test_bad_rollout_index_is_refused(rollout_index):
     with pytest.raises(RecipeError, match="rollout_index"):
         make("Bandit-v0").reset(seed=0, options={"rollout_index": rollout_index})
 
@@ -132,7 +133,7 @@ def test_reset_without_a_seed_is_reproducible_afterwards():
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 @pytest.mark.parametrize("id", BASE)
-def test_a_copy_goes_on_with_the_same_luck(id, clone):
+def test_a_copy_draws_the_same_transitions(id, clone):
     env = make(id)
     env.reset(seed=11, options={"rollout_index": 2})
     if id != "Bandit-v0":
@@ -218,7 +219,7 @@ def test_names_space():
 def test_free_text_environment_has_a_text_action_space():
     class Echo(Env):
         def reset(self, *, seed=None, options=None):
-            self.start(seed, options)
+            super().reset(seed=seed)
             self.said = ""
             return self.render(), {}
 
@@ -233,6 +234,91 @@ def test_free_text_environment_has_a_text_action_space():
     env.reset(seed=0)
     assert "anything at all" in env.action_space and env.oracle() == []
     assert env.step("a b").info["words"] == 2.0
+
+
+class SeedAlone(Env):
+    """Its author hands on the seed alone, as gymnasium's documentation shows it."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = int(self.np_random.integers(1000))
+        return self.render(), {}
+
+    def render(self):
+        return str(self.place)
+
+
+class SeedAloneTwice(SeedAlone):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+class NoEnv:
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+class SeedAloneMixed(NoEnv, SeedAlone):
+    pass
+
+
+class WithOptions(SeedAlone):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options=options)
+
+
+class Wrapped(gymnasium.Wrapper):
+    """A wrapper, and one that changes nothing."""
+
+    def __init__(self):
+        super().__init__(SeedAloneTwice())
+
+    dynamics = property(lambda self: self.env.dynamics)
+
+
+@pytest.mark.parametrize("kind", [SeedAlone, SeedAloneTwice, SeedAloneMixed, WithOptions, Wrapped])
+def test_rollout_index_arrives_without_the_options(kind):
+    env, draws = kind(), []
+    for rollout_index in (0, 1, 2, 1):
+        observation = env.reset(seed=4, options={"rollout_index": rollout_index})[0]
+        assert observation == SeedAlone().reset(seed=4)[0] and env.unwrapped.rollout_index == rollout_index
+        draws.append(env.dynamics.random())
+    assert draws[1] == draws[3] and len(set(draws)) == 3
+    env.reset(seed=4)  # nothing is left of the options before
+    assert env.unwrapped.rollout_index == 0 and env.dynamics.random() == draws[0]
+
+
+def test_rollout_index_survives_a_reset_that_raised():
+    class Raises(SeedAlone):
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            if seed == 1:
+                raise OSError("as asked")
+            return self.render(), {}
+
+    env = Raises()
+    with pytest.raises(OSError):
+        env.reset(seed=1, options={"rollout_index": 3})
+    env.reset(seed=2)
+    assert env.rollout_index == 0
+
+
+def test_reset_keeps_the_author_s_signature_and_text():
+    assert inspect.signature(SeedAlone.reset) == inspect.signature(NoEnv.reset)
+    assert make("Sokoban-v0").reset.__doc__
+
+
+def test_a_name_is_matched_by_one_rule():
+    class Straight(SeedAlone):
+        actions = ("Straße", " Up ")
+
+        def step(self, action):
+            return self.outcome(valid=self.name_of(action) is not None)
+
+    env = Straight()
+    for said in ("STRASSE", " straße\n", "up", "UP"):
+        assert env.name_of(said) in env.actions and said in env.action_space
+    assert env.name_of("U p") is None and env.name_of(3) is None
 
 
 def test_every_id_is_declared():

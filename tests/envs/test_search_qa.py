@@ -19,7 +19,7 @@ from ragen_envs.search_qa.env import exact_match, f1
 from ragen_envs.search_qa.fictional_world import world
 
 from ragen_verl import make
-from ragen_verl.env.text import clean, parse_call
+from ragen_verl.env.text import parse_call, sanitise
 from ragen_verl.errors import MissingExtra, RecipeError
 
 
@@ -105,7 +105,7 @@ def test_forms_of_actions(text, call):
 @settings(max_examples=100, deadline=None)
 @given(text=st.text(), limit=st.integers(3, 50))
 def test_cleaned_text_is_one_short_line(text, limit):
-    line = clean(text, limit)
+    line = sanitise(text, limit)
     assert len(line) <= limit and len(line.splitlines()) <= 1 and line == line.strip()
     line.encode()  # no lone surrogates
 

@@ -24,7 +24,7 @@ class Walk(Env):
         self.place = 0
 
     def reset(self, *, seed=None, options=None):
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.place = int(self.np_random.integers(self.length - 1))
         return self.render(), {}
 
@@ -54,7 +54,7 @@ class Says(Env):
     instruction = "Say the number."
 
     def reset(self, *, seed=None, options=None):
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.number = int(self.np_random.integers(20))
         return self.render(), {}
 

@@ -27,7 +27,7 @@ class Count(Env):
         self.name, self.slow, self.shown = name, slow, shown
 
     def reset(self, *, seed=None, options=None):
-        self.start(seed, options)
+        super().reset(seed=seed)
         self.count = 0
         self.luck = int(self.np_random.integers(1000))
         return self.render(), {}

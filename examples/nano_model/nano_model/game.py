@@ -33,8 +33,7 @@ class Game:
     def answer(self, text: str) -> None:
         """Act on one response, given as generated (without the forced tag)."""
         names = self.protocol.parse(text).actions
-        allowed = {name.casefold() for name in self.env.actions or names}
-        known = [name for name in names if name.casefold() in allowed]
+        known = [name for name in names if not self.env.actions or self.env.name_of(name)]
         valid, over, reward = bool(names) and len(known) == len(names), False, 0.0
         for name in known[: self.actions_left]:
             step = self.env.step(name)

@@ -149,7 +149,7 @@ class GemEnv(ExternalEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start with the group's seed, then hand over the member's luck."""
-        self.start(seed, options)
+        super().reset(seed=seed, options=options)
         if self._module == _PUZZLES:
             self.game.idx = 0  # it counts episodes, and changes its questions after as many as there are
         with self.randomness():

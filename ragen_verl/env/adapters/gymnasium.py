@@ -165,7 +165,7 @@ class GymnasiumEnv(ExternalEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Reset with the group's seed, then hand over the member's luck."""
-        self.start(seed, options)
+        super().reset(seed=seed, options=options)
         further = {key: value for key, value in (options or {}).items() if key != "rollout_index"}
         raw, _ = self.env.reset(seed=self.seed, options=further or None)
         self.env.unwrapped.np_random = self.dynamics

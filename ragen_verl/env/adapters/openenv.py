@@ -107,7 +107,7 @@ class OpenEnvEnv(ExternalEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start an episode on the server, in a session that is opened if there is none."""
-        self.start(seed, options)
+        super().reset(seed=seed, options=options)
         if self._client is None:
             self._client = _connect(self.url, self.timeout_s)
         result = self._client.reset(seed=self.seed, episode_id=f"{self.seed}-{self.rollout_index}", **self.kwargs)

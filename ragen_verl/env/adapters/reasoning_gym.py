@@ -101,7 +101,7 @@ class ReasoningGymEnv(ExternalEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw the question of the group's seed."""
-        self.start(seed, options)
+        super().reset(seed=seed, options=options)
         self.randomness.seed(self.seed)
         self._data = self._dataset(self.seed)
         with self.randomness():

@@ -108,7 +108,7 @@ class TextArenaEnv(ExternalEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start the game with the group's seed, then hand over the member's luck."""
-        self.start(seed, options)
+        super().reset(seed=seed, options=options)
         self.randomness.seed(self.seed)
         with self.randomness():
             self.game.reset(num_players=1, seed=self.seed)

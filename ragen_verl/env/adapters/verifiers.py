@@ -143,7 +143,7 @@ class VerifiersEnv(ExternalEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start their rollout of the task that the group's seed stands for."""
-        self.start(seed, options)
+        super().reset(seed=seed, options=options)
         self.close()
         self._texts, self._seen, self._over = None, (), (False, False)
         tasks = self._tasks()

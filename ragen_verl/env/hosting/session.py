@@ -131,7 +131,7 @@ class SessionEnv(Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start an episode; without a seed one is drawn here, so that the episode can be played again elsewhere."""
-        self.start(seed, options)
+        super().reset(seed=seed, options=options)
         self._opening, self._played = None, ()
         request = {"call": "reset", "seed": self.seed, "options": options}
         reply = self._stay(request)

@@ -23,15 +23,20 @@ import hashlib
 import importlib.util
 import inspect
 import os
+import pkgutil
 import sys
+import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Optional, TypeVar
 
 from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.values import Accepts, checked
+
+__all__ = ["FILES", "GROUP", "Accepts", "Registry", "check_options", "load_plugins", "options_of", "use_files"]
 
 GROUP = "ragen_verl.plugins"
 """The entry-point group."""
@@ -41,29 +46,22 @@ FILES = "RAGEN_VERL_PLUGINS"
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Accepts:
-    """What an option or a key takes beyond its type: a test on the converted value, and the words for it."""
-
-    test: Callable[[Any], bool]
-    words: str
-
-
 _loaded: set[str] = set()
 _failed: dict[str, str] = {}  # plugin -> why it could not be imported
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
 class Registry(Generic[T], Mapping[str, T]):
-    """Things of one kind by name; whatever plugins add is there from the first question on.
+    """Things of one kind by name; whatever this package and plugins add is there from the first question on.
 
     Args:
         kind: what it holds, as in an error message: "advantage estimator".
+        home: the package whose modules hold the built-in ones, all imported at the first question; None where they
+            stand beside the registry.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, home: str | None = None) -> None:
         self.kind = kind
+        self._home = home
         self._things: dict[str, T] = {}
 
     def add(self, name: str, thing: T) -> T:
@@ -74,46 +72,65 @@ class Registry(Generic[T], Mapping[str, T]):
         """
         known = self._things.get(name)
         if known is not None and _origin(known) != _origin(thing):
-            raise RecipeError(f"There is an {self.kind} {name!r} already ({_origin(known)}): choose another name.")
+            raise RecipeError(f"The {self.kind} {name!r} exists already ({_origin(known)}): choose another name.")
         self._things[name] = thing
         return thing
 
-    def find(self, name: str, key: str) -> T:
+    def find(self, name: str, key: str, others: Sequence[str] = ()) -> T:
         """The thing of this name.
 
         Args:
             name: as in the recipe.
             key: the recipe's key, for the message.
+            others: names that the key takes as well, for the message.
 
         Raises:
             RecipeError: there is none; the message names the nearest, and plugins that could not be imported.
         """
-        load_plugins()
+        self._load()
         if name in self._things:
             return self._things[name]
         broken = "".join(f" The plugin {plugin} could not be imported: {why}" for plugin, why in _failed.items())
-        raise RecipeError(f"{key} is {name!r}, which is no {self.kind}: {nearest(name, self._things)}{broken}")
+        known = nearest(name, {*self._things, *others})
+        raise RecipeError(f"{key} is {name!r}, which is no {self.kind}: {known}{broken}")
+
+    def _load(self) -> None:
+        home, self._home = self._home, None
+        if home:
+            for module in pkgutil.iter_modules(importlib.import_module(home).__path__, f"{home}."):
+                importlib.import_module(module.name)
+        load_plugins()
 
     def __getitem__(self, name: str) -> T:
-        load_plugins()
+        self._load()
         return self._things[name]
 
     def __iter__(self) -> Iterator[str]:
-        load_plugins()
+        self._load()
         return iter(dict(self._things))
 
     def __len__(self) -> int:
-        load_plugins()
+        self._load()
         return len(self._things)
 
 
 def options_of(function: Callable) -> dict[str, inspect.Parameter]:
-    """The options of a registered function, its keyword-only parameters, in their order; annotations resolved."""
-    hints = typing.get_type_hints(function, include_extras=True)
+    """The options of a function or class, its keyword-only parameters, in their order; annotations resolved.
+
+    Raises:
+        RecipeError: an annotation that cannot be resolved, such as a name imported for type checkers only.
+    """
+    source = function.__init__ if inspect.isclass(function) else inspect.unwrap(function)
     parameters = inspect.signature(function).parameters.values()
-    return {
-        one.name: one.replace(annotation=hints.get(one.name, Any)) for one in parameters if one.kind is one.KEYWORD_ONLY
-    }
+    found = {one.name: one for one in parameters if one.kind is one.KEYWORD_ONLY}
+    given = {name: one.annotation for name, one in found.items() if one.annotation is not one.empty}
+    try:  # of the options alone: what stands at the other parameters need not exist at run time
+        hints = typing.get_type_hints(
+            types.SimpleNamespace(__annotations__=given), getattr(source, "__globals__", {}), include_extras=True
+        )
+    except Exception as error:
+        raise RecipeError(f"The annotations of the options of {_origin(function)} cannot be read: {error}.") from error
+    return {name: one.replace(annotation=hints.get(name, Any)) for name, one in found.items()}
 
 
 def check_options(function: Callable, given: Mapping[str, Any], path: str, owner: str) -> dict[str, Any]:
@@ -130,39 +147,59 @@ def check_options(function: Callable, given: Mapping[str, Any], path: str, owner
             another type than the parameter's, or outside its bounds.
     """
     known = options_of(function)
-    given = {key: value for key, value in given.items() if value is not None}
-    checked = {}
+    found = {}
     for key, value in given.items():
+        if value is None:
+            continue
         if key not in known:
-            has = f"it reads {', '.join(known)}" if known else "it has no options"
-            raise RecipeError(f"{path}.{key} is {value!r} but {owner} does not read it: {has}.")
-        or_null = "" if known[key].default is inspect.Parameter.empty else " or null"
-        checked[key] = _typed(value, known[key].annotation, f"{path}.{key}", f"{or_null} ({owner})")
+            raise RecipeError(f"{path}.{key} is {value!r} but {owner} does not read it: {nearest(key, known)}")
+        one = known[key]
+        hint = one.annotation if one.default is one.empty else Optional[one.annotation]  # noqa: UP045, of a value
+        found[key] = checked(hint, value, f"{path}.{key}", end=f" ({owner})")
     for key, one in known.items():
-        if one.default is one.empty and key not in checked:
+        if one.default is one.empty and key not in found:
             raise RecipeError(f"{path}.{key} is missing: {owner} needs it.")
-    return checked
+    return found
 
 
 def load_plugins() -> None:
     """Import every plugin that this process has not imported yet; one that fails is said on stderr and remembered."""
-    for point in entry_points(group=GROUP):
+    for point in _entry_points():
         _load(f"{point.name} ({point.value})", point.load)
     for path in filter(None, os.environ.get(FILES, "").split(os.pathsep)):
         _load(path, lambda path=path: _import_file(Path(path)))
 
 
-def plugin_files(paths: list[str], folder: Path | None = None) -> str:
-    """`FILES` for a recipe's `ragen.plugins`: absolute paths, relative ones from `folder`, else from where we are.
+def use_files(paths: Sequence[str]) -> list[str]:
+    """Import a recipe's plugin files, here and, through the environment, in processes that this one starts.
+
+    Args:
+        paths: `ragen.plugins`; relative ones count from the working folder.
+
+    Returns:
+        Their absolute paths, which mean the same in every process.
 
     Raises:
-        RecipeError: a file is not there.
+        RecipeError: a file is not there, or cannot be imported.
     """
-    found = [(folder or Path.cwd()) / Path(one).expanduser() for one in paths]
+    found = [str(Path(one).expanduser().resolve()) for one in paths]
     for given, path in zip(paths, found, strict=True):
-        if not path.is_file():
+        if not Path(path).is_file():
             raise RecipeError(f"ragen.plugins names {given}, and there is no file {path}: correct the path.")
-    return os.pathsep.join(str(path.resolve()) for path in found)
+    known = list(filter(None, os.environ.get(FILES, "").split(os.pathsep)))
+    if new := [path for path in found if path not in known]:
+        os.environ[FILES] = os.pathsep.join([*known, *new])
+    load_plugins()
+    for path in found:
+        if path in _failed:
+            raise RecipeError(f"ragen.plugins names {path}, which cannot be imported: {_failed[path]}")
+    return found
+
+
+@cache
+def _entry_points() -> tuple[EntryPoint, ...]:
+    """Once for a process: it reads the metadata of every installed package."""
+    return tuple(entry_points(group=GROUP))
 
 
 def _load(name: str, load: Callable[[], Any]) -> None:
@@ -171,43 +208,23 @@ def _load(name: str, load: Callable[[], Any]) -> None:
     _loaded.add(name)  # first, so that a plugin that asks a registry for a name does not come back here
     try:
         load()
-    except Exception as error:
-        _failed[name] = f"{type(error).__name__}: {error}."
+    except (Exception, SystemExit) as error:
+        _failed[name] = " ".join(f"{type(error).__name__}: {error}".rstrip(".").split()) + "."
         print(f"ragen_verl: the plugin {name} could not be imported: {_failed[name]}", file=sys.stderr)
 
 
 def _import_file(path: Path) -> None:
     name = f"ragen_verl_plugin_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    if name in sys.modules:
-        return
     spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None:
+        raise ImportError("its name does not end in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickles look their module up
+    sys.modules[name] = module  # dataclasses and pickle look their module up
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
-
-
-def _typed(value: Any, annotation: Any, path: str, end: str) -> Any:
-    """`value` converted and checked; an annotation that is none of those in the head of this file takes anything."""
-    accepts = next((one for one in getattr(annotation, "__metadata__", ()) if isinstance(one, Accepts)), None)
-    kind = annotation.__origin__ if typing.get_origin(annotation) is Annotated else annotation
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    words = accepts.words if accepts else _WORDS.get(kind, "a list of numbers")
-    if origin is tuple and isinstance(value, list | tuple):
-        value = tuple(_typed(one, arguments[0], f"{path}[{i}]", end) for i, one in enumerate(value))
-    elif kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    right = not (origin is tuple or kind in _WORDS) or isinstance(value, origin or kind)
-    if isinstance(value, bool) and kind in _WORDS and kind is not bool:
-        right = False
-    if origin is Literal:
-        right, words = value in arguments, "one of " + ", ".join(map(str, arguments))
-    if not right or (accepts and not accepts.test(value)):
-        raise RecipeError(f"{path} is {value!r} but has to be {words}{end}.")
-    return value
 
 
 def _origin(thing: Any) -> str:

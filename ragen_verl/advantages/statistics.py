@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ragen_verl.numerics import ZERO_STD
+
 EPSILON = 1e-6
-"""Added to a group's standard deviation, and the value up to which it counts as none (as in RAGEN and verl)."""
+"""Added to a group's standard deviation in GRPO's division (as in RAGEN and verl)."""
 
 WHITEN_EPSILON = 1e-8
 """Added to the variance when whitening (as in verl)."""
@@ -32,7 +34,7 @@ def centred(values: Tensor, index: Tensor, groups: int, *, by_std: bool) -> Tens
     """x - mean of its group, divided by the group's sample standard deviation + EPSILON where `by_std`.
 
     A group of one has nothing to compare with and gives 0. So does, where `by_std`, a group whose deviation is at most
-    EPSILON: what it differs by is rounding. No result is larger than (n - 1) / sqrt(n) for a group of n.
+    ZERO_STD: what it differs by is rounding. No result is larger than (n - 1) / sqrt(n) for a group of n.
 
     Args:
         values: (n,) or (n, k) float64; each column is normalised on its own.
@@ -44,7 +46,7 @@ def centred(values: Tensor, index: Tensor, groups: int, *, by_std: bool) -> Tens
     if by_std:
         variance = group_mean(off**2, index, groups)[0] * counts / (counts - 1).clamp(min=1)
         std = variance.sqrt()[index]
-        off = torch.where(std > EPSILON, off / (std + EPSILON), 0)
+        off = torch.where(std > ZERO_STD, off / (std + EPSILON), 0)
     return torch.where(counts[index] > 1, off, 0)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields
 from typing import Any
 
 from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.plugins import Accepts
+from ragen_verl.values import Accepts, checked
 
 
 def at_least(low: float) -> dict[str, Accepts]:
@@ -58,7 +57,7 @@ def parse(kind: type, data: Any, path: str) -> Any:
         if one.name == rest:
             values[one.name] = extra
         elif one.name in data:
-            values[one.name] = _convert(hints[one.name], data[one.name], where, one.metadata.get("accepts"))
+            values[one.name] = checked(hints[one.name], data[one.name], where, one.metadata.get("accepts"), parse)
         elif one.default is MISSING and one.default_factory is MISSING:
             raise RecipeError(f"{where} is missing from the recipe.")
     return kind(**values)
@@ -66,41 +65,3 @@ def parse(kind: type, data: Any, path: str) -> Any:
 
 def _names(kind: type) -> list[str]:
     return [one.name for one in fields(kind) if not one.metadata.get("rest")]
-
-
-def _convert(hint: Any, value: Any, path: str, accepts: Accepts | None) -> Any:
-    """Check one value against its field's type and range; ints are taken for floats, nothing else is converted."""
-    optional = isinstance(hint, types.UnionType) and types.NoneType in typing.get_args(hint)
-    if optional:
-        if value is None:
-            return None
-        hint = next(one for one in typing.get_args(hint) if one is not types.NoneType)
-    or_null = " or null" if optional else ""
-    if is_dataclass(hint):
-        return parse(hint, value, path)
-    if typing.get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple):
-            raise RecipeError(f"{path} is {value!r} but has to be a list.")
-        item = typing.get_args(hint)[0]
-        value = tuple(_convert(item, one, f"{path}[{i}]", None) for i, one in enumerate(value))
-    elif typing.get_origin(hint) is dict:
-        if not isinstance(value, Mapping):
-            raise RecipeError(f"{path} is {value!r} but has to be a block of keys.")
-        value = dict(value)
-    else:
-        value = _scalar(hint, value, path, accepts, or_null)
-    if accepts and not accepts.test(value):
-        raise RecipeError(f"{path} is {value!r} but has to be {accepts.words}{or_null}.")
-    return value
-
-
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-
-
-def _scalar(hint: type, value: Any, path: str, accepts: Accepts | None, or_null: str) -> Any:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        words = accepts.words if accepts and hint in (float, str) else _WORDS[hint]
-        raise RecipeError(f"{path} is {value!r} but has to be {words}{or_null}.")
-    return value

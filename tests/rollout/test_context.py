@@ -360,7 +360,7 @@ def test_a_loss_on_environment_tokens_needs_the_trainers_log_probs_and_no_turns(
     for key in NO_ENGINE_LOG_PROBS:
         with pytest.raises(RecipeError, match=f"set {key.replace('__', '.')} to false"):
             checked(recipe, **on, **{**NO_ENGINE_LOG_PROBS, key: True})
-    for key, value in {"algorithm__adv_estimator": "turn_grpo", "ragen__credit__weight": "turns"}.items():
+    for key, value in {"algorithm__adv_estimator": "turn_grpo", "ragen__advantage__weight": "turns"}.items():
         with pytest.raises(RecipeError, match=f"{value}, which needs to know where turns end"):
             checked(recipe, **on, **NO_ENGINE_LOG_PROBS, **{key: value})
 

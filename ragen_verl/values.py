@@ -1,0 +1,106 @@
+"""Values of a recipe against the type that reads them: one sentence per refusal, the key named in full."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from typing import Any
+
+from ragen_verl.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class Accepts:
+    """What a value has to be besides its type: a test on the converted value, and its words in the error message.
+
+    In the signature of a plugin it stands beside the type: `Annotated[float, Accepts(lambda x: x > 0, "above 0")]`.
+    """
+
+    test: Callable[[Any], bool]
+    words: str
+
+
+UNIT = Accepts(lambda value: 0 <= value <= 1, "a number from 0 to 1")
+NOT_NEGATIVE = Accepts(lambda value: value >= 0, "a number of 0 or more")
+
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def checked(
+    hint: Any,
+    value: Any,
+    path: str,
+    accepts: Accepts | None = None,
+    block: Callable[[type, Any, str], Any] | None = None,
+    end: str = "",
+) -> Any:
+    """`value`, if it is what `hint` and `accepts` say; whole numbers are taken for floats, lists for tuples.
+
+    Args:
+        hint: bool, int, float, str, a tuple, list or dict, a Literal, one of these `| None`, or `Annotated` with an
+            `Accepts`. Any other annotation takes every value.
+        value: as in the recipe.
+        path: the key's full name, for the message.
+        accepts: what the value has to be besides its type.
+        block: makes a dataclass from the value, where the hint is one.
+        end: the end of the message, before its full stop.
+
+    Raises:
+        RecipeError: the value is something else.
+    """
+    hint, optional = _without_none(hint)
+    if optional:
+        if value is None:
+            return None
+        end = f" or null{end}"
+    if typing.get_origin(hint) is typing.Annotated:
+        hint, *notes = typing.get_args(hint)
+        accepts = next((one for one in notes if isinstance(one, Accepts)), accepts)
+    origin = typing.get_origin(hint) or hint
+    if block and is_dataclass(hint):
+        return block(hint, value, path)
+    if origin in (tuple, list):
+        value = _items(hint, value, path, block, end)
+    elif origin is dict:
+        if not isinstance(value, Mapping):
+            raise RecipeError(f"{path} is {value!r} but has to be a block of keys{end}.")
+        value = dict(value)
+    elif origin is typing.Literal:
+        names = typing.get_args(hint)
+        accepts = Accepts(lambda given: given in names, "one of " + ", ".join(map(str, names)))
+    elif hint in _WORDS:
+        value = _scalar(hint, value, path, accepts, end)
+    if accepts and not accepts.test(value):
+        raise RecipeError(f"{path} is {value!r} but has to be {accepts.words}{end}.")
+    return value
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """`X | None` as X and True; any other union takes every value."""
+    if typing.get_origin(hint) not in (types.UnionType, typing.Union):
+        return hint, False
+    kinds = [one for one in typing.get_args(hint) if one is not types.NoneType]
+    return kinds[0] if len(kinds) == 1 else Any, len(kinds) < len(typing.get_args(hint))
+
+
+def _items(hint: Any, value: Any, path: str, block: Callable | None, end: str) -> tuple | list:
+    if not isinstance(value, list | tuple):
+        raise RecipeError(f"{path} is {value!r} but has to be a list{end}.")
+    kind, items = typing.get_origin(hint) or hint, typing.get_args(hint) or (Any, ...)
+    if kind is list or items[1:] == (...,):
+        items = items[:1] * len(value)
+    if len(items) != len(value):
+        raise RecipeError(f"{path} is {value!r} but has to be a list of {len(items)}{end}.")
+    each = zip(items, value, strict=True)
+    return kind(checked(item, one, f"{path}[{i}]", None, block) for i, (item, one) in enumerate(each))
+
+
+def _scalar(hint: type, value: Any, path: str, accepts: Accepts | None, end: str) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        words = accepts.words if accepts and hint in (float, str) else _WORDS[hint]
+        raise RecipeError(f"{path} is {value!r} but has to be {words}{end}.")
+    return value

@@ -44,6 +44,11 @@ def sanitise(text: Any, limit: int = 10_000) -> str:
     return line if len(line) <= limit else line[: limit - 3] + "..."
 
 
+def encodable(text: str) -> str:
+    """Return `text` with "?" in the place of lone surrogates, which neither UTF-8 nor a tokenizer takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def parse_call(action: Any, names: Container[str]) -> tuple[str, str] | None:
     """Return (name, argument) of an action such as "search[red shoes]" or "<search>red shoes</search>", else None.
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ragen_verl.env.core import Names
 from ragen_verl.env.hosting.threads import EnvTimeout, EnvWorkers
+from ragen_verl.env.text import encodable
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Context, Prompts
 from ragen_verl.rollout.protocol import Protocol
-from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
+from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn, plain
 
 if TYPE_CHECKING:
     from ragen_verl.env.core import Env
@@ -127,8 +128,8 @@ class _Failure(Exception):
     """The environment or the engine failed; ends the episode."""
 
     def __init__(self, reason: StopReason, where: str, error: BaseException | str) -> None:
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        super().__init__(f"{where}: {text}"[:2000])
+        text = error if isinstance(error, str) else _told(error)
+        super().__init__(encodable(f"{where}: {text}"[:2000]))
         self.reason = reason
 
 
@@ -277,7 +278,7 @@ class _GuardedEnv:
             state, _ = self.env.reset(seed=self.trajectory.seed, options={"rollout_index": self.rollout_index})
             self.budget = protocol.budget(self.env)
             self._names = None if self.env.actions is None else Names(tuple(self.env.actions))
-            return _text(state), protocol.head(self.env)
+            return _text(state), encodable(protocol.head(self.env))
 
         if self.env is None:
             await self._call("make", self._make)
@@ -352,7 +353,14 @@ class _GuardedEnv:
 def _text(observation: Any) -> str:
     if not isinstance(observation, str):
         raise TypeError(f"the observation is {type(observation).__name__}, not text")
-    return observation
+    return encodable(observation)
+
+
+def _told(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # an exception of other people may not even have a text
+        return type(error).__name__
 
 
 def _checked(result: Any) -> _Outcome:
@@ -363,4 +371,4 @@ def _checked(result: Any) -> _Outcome:
         raise ValueError(f"the reward is {reward}")
     if not isinstance(info, dict):
         raise TypeError(f"info is {type(info).__name__}, not a dict")
-    return _Outcome(_text(observation), reward, bool(terminated) or bool(truncated), dict(info))
+    return _Outcome(_text(observation), reward, bool(terminated) or bool(truncated), plain(info))

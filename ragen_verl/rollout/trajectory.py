@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from ragen_verl.env.text import encodable
+
 RECORD = "trajectory"
 """The key of verl's `extra_fields["reward_extra_info"]` under which a record travels, as JSON text; the same on each of
 a trajectory's rows."""
 
 RECORD_SCHEMA = 1
 """Version of `Trajectory.record()`; raised when a field changes its meaning or goes away."""
+
+
+_FLOAT_BITS = 1024
 
 
 class StopReason(str, Enum):
@@ -194,18 +199,22 @@ class Trajectory:
 
 
 def plain(value: Any) -> Any:
-    """`value` as strict JSON data: numpy scalars and arrays become numbers and lists, NaN and infinities None."""
+    """`value` as strict JSON data that UTF-8 can write.
+
+    Numpy scalars and arrays become numbers and lists; NaN, infinities and integers beyond every float become None; lone
+    surrogates become "?".
+    """
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {plain(key) if isinstance(key, str) else str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item) for item in value]
     if hasattr(value, "tolist"):  # numpy, torch
         return plain(value.tolist())
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    return str(value)
+    if isinstance(value, int) and value.bit_length() > _FLOAT_BITS:
+        return None
+    return value if value is None or isinstance(value, (bool, int)) else encodable(str(value))
 
 
 def _number(value: Any) -> float | None:

@@ -293,6 +293,56 @@ def test_an_environment_that_fails_is_excluded(workers, env, turns, error):
     json.dumps(played.record(), allow_nan=False)
 
 
+class Odd(Walk):
+    """Says and raises what UTF-8 and JSON cannot hold."""
+
+    instruction = "Walk \udc80."
+
+    def render(self):
+        return f"\ud800 {super().render()}"
+
+    def step(self, action):
+        return *super().step(action)[:4], {"success": False, "note": "\udc80", "number": 10**5000}
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
+class Raises(Walk):
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def step(self, action):
+        raise self.error
+
+
+def written(played: Trajectory) -> str:
+    """The record as it goes into a run's folder."""
+    return json.dumps(played.record(), ensure_ascii=False, allow_nan=False).encode().decode()
+
+
+def test_text_that_no_file_can_hold_does_not_end_the_run(workers):
+    played = run(workers, Odd(), RIGHT, max_turns=2)
+    assert played.stop_reason is StopReason.TURN_BUDGET
+    assert played.turns[1].state.startswith("? P at 1") and '"note": "?", "number": null' in written(played)
+
+
+@pytest.mark.parametrize("error", [ValueError("half \udc80"), ValueError(10**5000), Unspeakable()])
+def test_an_error_that_cannot_be_written_excludes_one_episode(workers, error):
+    played = run(workers, Raises(error), RIGHT)
+    assert played.stop_reason is StopReason.ENV_ERROR and type(error).__name__ in written(played)
+
+
+def test_an_info_without_end_excludes_one_episode(workers):
+    info = {"success": False}
+    info["itself"] = info
+    played = run(workers, Walk(result=("s", 0.0, False, False, info)), RIGHT)
+    assert played.stop_reason is StopReason.ENV_ERROR and "RecursionError" in written(played)
+
+
 @pytest.mark.parametrize("where", ["reset", "step"])
 def test_an_environment_that_hangs_is_excluded_and_closed_when_it_comes_back(where):
     env = Walk(hang=where, seconds=1.5)

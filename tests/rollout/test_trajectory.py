@@ -176,7 +176,9 @@ def test_a_record_is_strict_json_with_what_happened_per_turn():
 
 def test_plain_turns_anything_into_json():
     odd = {1: np.arange(3), "a": (np.float32("nan"), None, True), "b": object, "c": {"d": np.bool_(False)}}
-    assert json.loads(json.dumps(plain(odd), allow_nan=False)) == {
+    odd |= {"\udc80": "a\ud800", "large": 10**5000, 10**5000: -(10**400), "enough": 10**300}
+    assert json.loads(json.dumps(plain(odd), allow_nan=False, ensure_ascii=False).encode()) == {
+        **{"?": "a?", "large": None, "None": None, "enough": 10**300},
         "1": [0, 1, 2],
         "a": [None, None, True],
         "b": str(object),

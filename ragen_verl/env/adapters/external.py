@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from ragen_verl.env.core import Names, Step
-from ragen_verl.env.text import FreeTextEnv
+from ragen_verl.env.text import FreeTextEnv, encodable
 from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv
 
 QUESTION = "Answer the question. Give the answer alone, in the form that is asked for."
@@ -176,7 +176,7 @@ def cut(text: str, limit: int = 20_000) -> str:
 
 def sendable(action: str, limit: int) -> str:
     """Return the first `limit` characters of an action, lone surrogates replaced, which not every package can take."""
-    return action[:limit].encode("utf-8", "replace").decode()
+    return encodable(action[:limit])
 
 
 def one_line(error: BaseException, limit: int) -> str:

@@ -20,13 +20,21 @@ _NUMBER = re.compile(
     rf"(?<![0-9.,])(?P<sign>-?)(?P<currency>[$€£] ?)?(?:{_RATIO}|(?P<first>{_DIGITS})(?: ?/ ?(?P<second>{_DIGITS}))?)"
     r"(?P<percent> ?%)?(?![0-9])"
 )
+# What makes a number a part of something else: 10^590, 1e590, x590, 2*590, 2 + 590; bold **590** is none of these.
+_OPERATOR_BEFORE = re.compile(
+    r"(?:[^\W\d]|[\^_]\s?|\\(?:times|cdot|div)\s?"
+    r"|[\d)\]}]\s?(?:[-+/x×·⋅÷]|\*{1,2})\s?|\w(?:\*{1,2}|[+/])|\w \*{1,2} )[({\[]?$"
+)
+_OPERATOR_AFTER = re.compile(r"\s?(?:\^|\*{1,2}[\w(]| \*{1,2} [\w(])")
+_RAISED = re.compile("(?<=[0-9)])[⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉]")
 _UNIT = re.compile(r"(?<=[0-9}])\s+\{?\s*[A-Za-z][A-Za-z ]*\}?$")
 _MARK = re.compile(r"####|answer is:?|\\boxed\s*\{", re.IGNORECASE)
-_LATEX = re.compile(r"\\(?:left|right|displaystyle|text|mathrm|mbox|[!,;: ])|\\\(|\\\)|\$")
+_LATEX = re.compile(r"\\(?:left|right|displaystyle|text|textbf|mathbf|mathrm|mbox|[!,;: ])|\\\(|\\\)|\$")
 
 
 def plain(text: str) -> str:
     """Return `text` in compatibility form, with typographic signs as ASCII and LaTeX decorations removed."""
+    text = _RAISED.sub(r"^\g<0>", text)
     text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("–", "-")
     text = text.replace("\\$", "$").replace("\\%", "%").replace("{,}", ",").replace("\\dfrac", "\\frac")
     return _LATEX.sub(" ", text.replace("\\tfrac", "\\frac")).strip()
@@ -52,7 +60,8 @@ def number(text: str, whole: bool = False) -> Fraction | None:
     """Return the number that `text` states, exactly, or None.
 
     Reads signs, thousands commas, decimals, a/b, \\frac{a}{b} and currency; a percent sign is a unit, not a factor.
-    Of several numbers the last counts.
+    Of several numbers the last counts; where that one is a part of an expression or of a word (10^590, 1e590, x590,
+    2 * 590), there is none.
 
     Args:
         text: an answer.
@@ -68,7 +77,9 @@ def number(text: str, whole: bool = False) -> Fraction | None:
     last = None
     for match in _NUMBER.finditer(text):
         last = match
-    return _value(last) if last else None
+    if last is None or _OPERATOR_BEFORE.search(text[: last.start()][-12:]) or _OPERATOR_AFTER.match(text, last.end()):
+        return None
+    return _value(last)
 
 
 def _value(match: re.Match) -> Fraction | None:

@@ -23,6 +23,7 @@ from ragen_verl.errors import RecipeError
 _MAX_STEPS = 10
 _PASSAGE_CHARS, _RESULT_CHARS = 800, 4000
 _VAL_EVERY = 5
+REWARDS = ("threshold", "released", "em", "f1")
 _CALLS = {"search": "search", "finish": "finish", "answer": "finish"}
 
 
@@ -48,8 +49,9 @@ class SearchQA(FreeTextEnv):
     ## Rewards
 
     On finishing, with exact match and F1 over words as SQuAD defines them, the best over all accepted answers:
-    `reward="threshold"` pays 1 for an exact match or an F1 of `f1_threshold` or more (RAGEN-2), "em" 1 for an exact
-    match, "f1" the F1. 0 otherwise. A low threshold also pays for answers that list several guesses.
+    `reward="threshold"` pays 1 for an exact match or an F1 of `f1_threshold` or more (RAGEN-2's text), "released" 1 for
+    an exact match and the F1 from `f1_threshold` on (RAGEN-2's code), "em" 1 for an exact match, "f1" the F1. 0
+    otherwise. A low threshold also pays for answers that list several guesses.
 
     ## Episode End
 
@@ -63,7 +65,7 @@ class SearchQA(FreeTextEnv):
       or a list); by default 1,050 questions about that country. `corpus` and `questions` go together.
     - `split="train"`: "val" is every fifth question, "train" the others, "all" both.
     - `results=5`: passages per search, 1 to 50.
-    - `reward="threshold"`, `f1_threshold=0.3`: see Rewards; the threshold goes with "threshold" and "f1".
+    - `reward="threshold"`, `f1_threshold=0.3`: see Rewards; the threshold goes with all but "em".
     - `url=None`: a server to search instead of a corpus, which then may not be given. It gets a POST with `query` and
       `top_k`, as well as `queries` and `topk`, and answers `{"results": [{"content": ..}]}` (RAGEN-2) or
       `{"result": [[{"document": {"contents": ..}}]]}` (Search-R1). One that gives no answer raises ConnectionError.
@@ -88,7 +90,7 @@ class SearchQA(FreeTextEnv):
         questions: str | None = None,
         split: Literal["train", "val", "all"] = "train",
         results: int = 5,
-        reward: Literal["threshold", "em", "f1"] = "threshold",
+        reward: Literal["threshold", "released", "em", "f1"] = "threshold",
         f1_threshold: float = 0.3,
         url: str | None = None,
         timeout: float = 30.0,
@@ -96,8 +98,8 @@ class SearchQA(FreeTextEnv):
     ) -> None:
         if split not in ("train", "val", "all"):
             raise RecipeError(f"SearchQA's split must be 'train', 'val' or 'all', not {split!r}.")
-        if reward not in ("threshold", "em", "f1"):
-            raise RecipeError(f"SearchQA's reward must be 'threshold', 'em' or 'f1', not {reward!r}.")
+        if reward not in REWARDS:
+            raise RecipeError(f"SearchQA's reward must be one of {REWARDS}, not {reward!r}.")
         for name, value, low, high in (("results", results, 1, 50), ("retries", retries, 0, 100)):
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise RecipeError(f"SearchQA's {name} must be an integer from {low} to {high}, not {value!r}.")
@@ -183,7 +185,10 @@ class SearchQA(FreeTextEnv):
         return exact or (self.reward != "em" and score >= self.f1_threshold)
 
     def _earned(self) -> float:
-        return self._grade()[1] if self.reward == "f1" else float(self._right())
+        exact, score = self._grade()
+        if self.reward == "f1" or (self.reward == "released" and not exact and self._right()):
+            return score
+        return float(self._right())
 
     def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
         exact, score = self._grade()

@@ -64,8 +64,7 @@ class WebShop(FreeTextEnv):
 
     - v0: first version. Unlike the original: BM25 by another library, so ranks differ; what counts as a noun of a title
       is decided by lists, not by a tagger; prices drawn from ranges and price limits depend on the product alone; there
-      are no reviews; options count at most as often as asked for. Unlike RAGEN, no sentence names a budget that is not
-      the budget.
+      are no reviews. Unlike RAGEN, no sentence names a budget that is not the budget.
     """
 
     max_actions = 9

@@ -28,12 +28,9 @@ _NO_NOUN = re.compile(
 
 
 def score(product: Product, chosen: Mapping[str, str], goal: Goal) -> float:
-    """Return the score, 0 to 1, of buying `product` with the options `chosen` (name -> value).
-
-    Options count at most as often as the goal asks for some, which keeps the score from passing 1.
-    """
+    """Return the score, 0 to 1, of buying `product` with the options `chosen` (name -> value)."""
     attributes = sum(_has_attribute(product, attribute) for attribute in goal.attributes)
-    options = min(_matched_options(product, chosen, goal), len(goal.options))
+    options = _matched_options(chosen, goal)
     within = product.price <= goal.price_upper
     asked = len(goal.attributes) + len(goal.options) + 1
     return type_score(product, goal.product) * (attributes + options + within) / asked
@@ -65,14 +62,11 @@ def _has_attribute(product: Product, attribute: str) -> bool:
     return any(token_set_ratio(own, attribute) > _ALIKE for own in product.attributes) or _mentions(product, attribute)
 
 
-def _matched_options(product: Product, chosen: Mapping[str, str], goal: Goal) -> int:
+def _matched_options(chosen: Mapping[str, str], goal: Goal) -> int:
+    """Return how many of the options asked for are among the chosen ones; what the product's texts say is no option."""
+    values = [_plain_colour(value) for value in chosen.values()]
     wanted = [_plain_colour(value) for value in goal.options]
-    matched = 0
-    for name, value in chosen.items():
-        value = _plain_colour(value)
-        alike = value in wanted if name == "size" else any(token_set_ratio(value, other) > _ALIKE for other in wanted)
-        matched += alike or _mentions(product, value)
-    return matched
+    return sum(any(token_set_ratio(value, other) > _ALIKE for value in values) for other in wanted)
 
 
 def _mentions(product: Product, text: str) -> bool:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 ACTIONS_SHOWN = 200
 """Characters of a past turn's actions that a summary shows: free text has no length of its own."""
-_TAG = re.compile("|".join(TAGS))
 # Linear: runs of white space between the two tags do not overlap, so each is scanned a bounded number of times.
 _THINK_TO_ANSWER = re.compile(r"</think>\s*<answer>")
 
@@ -194,11 +193,22 @@ class Protocol:
         end = body.find("</answer>")
         if end < 0:
             return Parsed(False, "", [])
-        return Parsed(True, _TAG.sub("", think).strip(), self._split(_TAG.sub("", body[:end])))
+        return Parsed(True, _without_tags(think).strip(), self._split(_without_tags(body[:end])))
 
     def _split(self, answer: str) -> list[str]:
         parts = answer.split(self.action_sep) if self.action_sep else [answer]
         return [part for part in (part.strip() for part in parts) if part][: self.max_actions_per_turn]
+
+
+def _without_tags(text: str) -> str:
+    """`text` without tags, those too that only appear when one inside them is gone: `</ans<think>wer>`. Linear."""
+    kept: list[str] = []
+    for sign in text:
+        kept.append(sign)
+        if sign == ">":
+            tag = next((tag for tag in TAGS if "".join(kept[-len(tag) :]) == tag), "")
+            del kept[len(kept) - len(tag) :]
+    return "".join(kept)
 
 
 def compact(value: float) -> str:

@@ -75,7 +75,13 @@ def seen(env, seeds) -> list[tuple[str, str]]:
         ("−3", -3),
         ("３", 3),
         (".5", Fraction(1, 2)),
-        ("10-3", 3),
+        ("**590**", 590),
+        ("**Answer** 590", 590),
+        ("* 590", 590),
+        ("US$590!", 590),
+        ("590 km, \\mathbf{590}", 590),
+        ("600 - 10 = 590", 590),
+        ("600 -10", -10),
         ("1/0", None),
         ("none", None),
         ("", None),
@@ -84,6 +90,19 @@ def seen(env, seeds) -> list[tuple[str, str]]:
 )
 def test_numbers(text, value):
     assert number(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("10-3", "10^590", "10^{590}", "10 ^ 590", "10⁵⁹⁰", "59⁰", "1e590", "1E590", "2**590", "2 ** 590", "2 * 590"),
+        *("2*590", "(2)*590", "x590", "_590", "v(590)", "x_590", "2 \\times 590", "1 + 590", "x-590", "7/x/590"),
+        *("0x590", "590^2", "590^x", "590*x", "590 * x", "\\sqrt{590}", "The answer is: 10^590"),
+    ],
+)
+def test_part_of_an_expression_is_no_number(text):
+    assert number(text) is None
+    assert not same_mathematics(text, "590")
 
 
 @given(st.fractions(-(10**6), 10**6, max_denominator=999))

@@ -130,6 +130,7 @@ def test_grades_are_those_of_squad(answer, true, exact, score):
     ("reward", "paid", "success"),
     [
         ("threshold", (1.0, 1.0, 0.0), (1, 1, 0)),
+        ("released", (1.0, 2 / 3, 0.0), (1, 1, 0)),
         ("em", (1.0, 0.0, 0.0), (1, 0, 0)),
         ("f1", (1.0, 2 / 3, 0.0), (1, 1, 0)),
     ],
@@ -144,6 +145,15 @@ def test_what_answers_earn(reward, paid, success):
         step = check_step(env, f"<answer>{answer}</answer>")
         assert step.terminated and step.reward == pytest.approx(earned) and step.info["success"] == won
         assert step.info["exact_match"] == float(answer == env.question.answers[0])
+
+
+def test_below_the_threshold_only_f1_pays():
+    for reward, paid in (("released", 0.0), ("threshold", 0.0), ("f1", 2 / 3)):
+        env = make("SearchQA-v0", reward=reward, split="all", f1_threshold=0.7)
+        seed = next(seed for seed in range(999) if env.reset(seed=seed) and len(env.question.answers[0].split()) == 2)
+        env.reset(seed=seed)
+        step = check_step(env, f"finish[{env.question.answers[0].split()[0]}]")
+        assert step.reward == pytest.approx(paid) and not step.info["success"]
 
 
 def test_a_text_that_is_no_action_is_no_answer():

@@ -202,11 +202,19 @@ def test_the_score_adds_attributes_options_and_price():
     assert score(MUG, CHOSEN, replace(GOAL, attributes=("vegan",))) == 3 / 4
 
 
-def test_sizes_match_exactly_and_other_options_by_words():
+def test_options_match_by_their_words_alone():
     wide = replace(MUG, options={"size": ("16 ounce wide",), "style": ("tall handle",)})
     goal = replace(GOAL, attributes=("hand painted",), options=("16 ounce", "handle tall"))
-    assert score(wide, {"size": "16 ounce wide"}, goal) == 2 / 4
+    assert score(wide, {"size": "16 ounce wide"}, goal) == 3 / 4
     assert score(wide, {"style": "tall handle"}, goal) == 3 / 4
+    assert score(wide, {"style": "tall handle", "material": "handle tall"}, goal) == 3 / 4  # each counts once
+
+
+def test_wrong_colour_in_the_products_text_earns_nothing():
+    shirt = replace(MUG, title="Black Shirt", features=("black, s to xl",), attributes=("slim fit", "cotton"))
+    goal = Goal(shirt, "a shirt", ("slim fit", "cotton"), ("s", "charcoal"), 20.0)
+    assert score(shirt, {"size": "s", "color": "black"}, goal) == 0.8
+    assert score(shirt, {"size": "s", "color": "charcoal"}, goal) == 1.0
 
 
 def test_type_falls_with_the_titles_nouns():

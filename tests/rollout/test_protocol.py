@@ -79,6 +79,8 @@ def test_rewards_are_compact(value, text):
         ("a</think> so </think><answer>Up</answer>", True, "a so", ["Up"]),
         ("<think>a</think><answer>Up</answer>", True, "a", ["Up"]),
         ("a</think><answer><answer>Up</answer></answer>", True, "a", ["Up"]),
+        ("a</think><answer>Up</ans<think>wer> || <</think>think>Down</answer>", True, "a", ["Up", "Down"]),
+        ("<th</answer>ink>a</think><answer><an<th<think>ink>swer>Up</answer>", True, "a", ["Up"]),
         ("a</think><answer>Up", False, "", []),
         ("a <answer>Up</answer>", False, "", []),
         ("Up</answer>", False, "", []),
@@ -106,7 +108,12 @@ def test_an_empty_separator_keeps_the_answer_whole():
     assert Protocol(think=False, action_sep="").parse("a || b</answer>").actions == ["a || b"]
 
 
-@given(st.lists(st.sampled_from([*TAGS, "||", " ", "\n", "Up", "<", ">", "think", "\x00", "é"]) | st.text(max_size=8)))
+@given(
+    st.lists(
+        st.sampled_from([*TAGS, "||", " ", "\n", "Up", "<", ">", "think", "</ans", "wer>", "\x00", "é"])
+        | st.text(max_size=8)
+    )
+)
 def test_parse_never_raises_and_keeps_its_promises(parts):
     text = "".join(parts)
     for think in (True, False):
@@ -114,6 +121,7 @@ def test_parse_never_raises_and_keeps_its_promises(parts):
         format_ok, thoughts, actions = protocol.parse(text)
         assert len(actions) <= 3
         assert all(action and action == action.strip() and "||" not in action for action in actions)
+        assert not any(tag in part for tag in TAGS for part in (thoughts, *actions))
         assert format_ok or (not thoughts and not actions)
 
 

@@ -24,9 +24,12 @@ def register_verl() -> None:
     """Registers the config resolvers, the CPU platform, the agent loop and the trainer; safe to call twice."""
     from ragen_verl.config import register_resolvers
     from ragen_verl.cpu.patches import apply_verl_patches
+    from ragen_verl.patches import PATCHES
 
     register_resolvers()
-    STATUS["registered"] += ["resolvers", *apply_verl_patches()]
+    for name, patch in PATCHES.items():
+        wrapt.register_post_import_hook(patch, name)
+    STATUS["registered"] += ["resolvers", *(f"patch:{name}" for name in PATCHES), *apply_verl_patches()]
     # verl looks trainers up by name as soon as this package is imported (main_ppo.py:141), before any other seam
     wrapt.register_post_import_hook(lambda _: import_module("ragen_verl.training.trainer"), "verl.trainer.ppo.v1")
     wrapt.register_post_import_hook(_register_agent_loop, "verl.experimental.agent_loop.agent_loop")

@@ -16,7 +16,7 @@ MODULES = {
     for name, root in PACKAGES.items()
     for path in root.rglob("*.py")
 }
-BOUND_TO_VERL = {"training", "validation", "cpu", "doctor", "plugin.py"}
+BOUND_TO_VERL = {"training", "validation", "cpu", "patches", "doctor", "plugin.py"}
 
 
 def imported(path: Path) -> Iterator[str]:

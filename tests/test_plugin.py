@@ -42,10 +42,10 @@ def test_a_plugin_that_fails_says_so_although_verl_swallows_it() -> None:
     assert "ragen_verl.config" in done.stderr
 
 
-def test_nothing_is_patched_where_an_accelerator_is_named() -> None:
+def test_the_cpu_is_no_platform_where_an_accelerator_is_named() -> None:
     code = "import verl; from ragen_verl.plugin import STATUS; print(STATUS['registered'])"
-    assert "patch:" in run(code, VERL_PLATFORM="cpu").stdout
-    assert "patch:" not in run(code, VERL_PLATFORM="nvidia").stdout
+    assert "platform:cpu" in run(code, VERL_PLATFORM="cpu").stdout
+    assert "platform:cpu" not in run(code, VERL_PLATFORM="nvidia").stdout
 
 
 def test_settings_of_the_user_stay() -> None:

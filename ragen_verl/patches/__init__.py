@@ -1,0 +1,8 @@
+"""What stock verl and vLLM lack on any device; what they lack without an accelerator stands in `ragen_verl.cpu`."""
+
+from ragen_verl.patches.weights import WEIGHT_PATCHES
+
+__all__ = ["PATCHES"]
+
+PATCHES = {**WEIGHT_PATCHES}
+"""Module name -> the patch that is applied once that module has been imported."""

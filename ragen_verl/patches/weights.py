@@ -1,0 +1,101 @@
+"""The push of weights from verl 0.9.1's trainer into vLLM 0.24 to 0.32: tied weights, adapters, an engine that fails.
+
+A push goes through one socket: the trainer's process sends a bucket of tensors and waits until the engine's has loaded
+it (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+POLL = 0.5
+"""Seconds between two looks at the engine while it loads a bucket."""
+
+PATIENCE = 600.0
+"""Seconds for one bucket: the largest takes a few."""
+
+_answer: ContextVar[Future | None] = ContextVar("answer", default=None)
+
+
+class WatchedSocket(wrapt.ObjectProxy):
+    """A ZeroMQ socket whose `recv` ends as soon as the engine has.
+
+    Args:
+        socket: the sender's socket.
+        answer: what the engine's method will return or raise; None on ranks that did not call it, whose first one did.
+    """
+
+    def __init__(self, socket: Any, answer: Future | None) -> None:
+        super().__init__(socket)
+        self._self_answer = answer
+
+    def recv(self, *args: Any, **kwargs: Any) -> bytes:
+        """The socket's own `recv`.
+
+        Raises:
+            Exception: the engine's own, if it failed.
+            TimeoutError: nothing came for `PATIENCE` seconds.
+        """
+        answer, start = self._self_answer, time.monotonic()
+        while not self.poll(POLL * 1000):
+            if answer is not None and answer.done():
+                answer.result()
+                answer = None  # it ended well: its last message is on its way
+            elif time.monotonic() - start > PATIENCE:
+                raise TimeoutError(f"The engine has not loaded a bucket of weights within {PATIENCE:g} s.")
+        return self.__wrapped__.recv(*args, **kwargs)
+
+
+def _keep_the_answer(module: ModuleType) -> None:
+    """verl looks at what the engine's method returned after the push, which waits for the engine without end."""
+    execute = module.ServerAdapter._execute_method
+
+    @wraps(execute)
+    async def keeping(self: Any, *args: Any, non_block: bool = False, **kwargs: Any) -> Any:
+        result = await execute(self, *args, non_block=non_block, **kwargs)
+        if non_block:
+            _answer.set(None if result is None else result.future())
+        return result
+
+    module.ServerAdapter._execute_method = keeping
+
+
+def _watch_the_engine(module: ModuleType) -> None:
+    """The push waits for each bucket without a limit, also for an engine that raised (line 153)."""
+    sender = module.BucketedWeightSender
+    init = sender._init_socket
+
+    @wraps(init)
+    def watching(self: Any) -> None:
+        init(self)
+        self.socket = WatchedSocket(self.socket, _answer.get())
+
+    sender._init_socket = watching
+
+
+def _load_in_pieces(module: ModuleType) -> None:
+    """verl calls `load_weights` once a bucket.
+
+    From vLLM 0.31 on each call has to hold the original of every tied weight it holds (models/utils.py:498). And for
+    adapters verl asks for a mapper that 0.31 has under another name (verl/utils/vllm/utils.py:83).
+    """
+    if hasattr(module.AutoWeightsLoader, "_check_skipped_aliases"):
+        module.AutoWeightsLoader._check_skipped_aliases = lambda self, loaded: None
+    mapper = module.WeightsMapper
+    if not hasattr(mapper, "get_unstacked_mapper") and hasattr(mapper, "get_rename_mapper"):
+        mapper.get_unstacked_mapper = mapper.get_rename_mapper
+
+
+WEIGHT_PATCHES: dict[str, Callable[[ModuleType], None]] = {
+    "verl.workers.rollout.vllm_rollout.vllm_rollout": _keep_the_answer,
+    "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer": _watch_the_engine,
+    "vllm.model_executor.models.utils": _load_in_pieces,
+}

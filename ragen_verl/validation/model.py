@@ -1,0 +1,57 @@
+"""The model that a recipe names: whether it is there, and whether its conversations can be continued."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.errors import RecipeError
+
+
+def check_model(config: DictConfig, ragen: RagenConfig) -> bool:
+    """Refuse a model folder that is not there, and a chat template that cannot be continued token by token.
+
+    Returns:
+        Whether the template was looked at: a tokenizer that would first have to be downloaded is not.
+    """
+    model = config.actor_rollout_ref.model
+    path = str(model.tokenizer_path or model.path)
+    if not _hub_name(path) and not Path(path).expanduser().is_dir():
+        raise RecipeError(f"The model {path} is no folder on this machine: set actor_rollout_ref.model.path.")
+    tokenizer = _local_tokenizer(path, bool(model.trust_remote_code))
+    if tokenizer is None:
+        return False
+    if model.custom_chat_template:
+        tokenizer.chat_template = model.custom_chat_template
+    from ragen_verl.rollout.chat import ChatTokens
+
+    try:
+        ChatTokens(tokenizer, ragen.rollout.protocol())
+    except RecipeError as error:
+        raise RecipeError(f"The model {path} cannot be used: {error}") from error
+    return True
+
+
+def _hub_name(path: str) -> bool:
+    """Whether a model path can only be a name on a hub, or on a remote file system."""
+    if "://" in path:
+        return True
+    return not path.startswith(("/", ".", "~")) and path.count("/") <= 1 and not Path(path).exists()
+
+
+def _local_tokenizer(path: str, trust_remote_code: bool) -> Any | None:
+    """The tokenizer if it is on this machine already, else None."""
+    from transformers import AutoTokenizer
+
+    local = Path(path).expanduser()
+    try:
+        return AutoTokenizer.from_pretrained(
+            str(local) if local.is_dir() else path, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except OSError as error:
+        if local.is_dir():
+            raise RecipeError(f"The folder {local} holds no tokenizer: {str(error).splitlines()[0]}") from error
+        return None

@@ -1,0 +1,85 @@
+"""The watch over the engine during a push of weights, with real sockets; the engine is a thread."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from threading import Thread
+from types import ModuleType
+
+import pytest
+import zmq
+
+from ragen_verl.patches import weights
+from ragen_verl.patches.weights import WatchedSocket, _load_in_pieces
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(weights, "POLL", 0.01)
+    with zmq.Context() as context, context.socket(zmq.REQ) as trainer, context.socket(zmq.REP) as engine:
+        trainer.linger = 0
+        trainer.bind("inproc://push")
+        engine.connect("inproc://push")
+        yield trainer, engine
+
+
+def answer_once(engine: zmq.Socket, answer: Future) -> None:
+    engine.recv()
+    answer.set_result(None)
+    engine.send(b"loaded")
+
+
+def test_an_engine_that_raised_ends_the_push(pair) -> None:
+    trainer, _ = pair
+    answer: Future = Future()
+    answer.set_exception(ValueError("no such weight"))
+    socket = WatchedSocket(trainer, answer)
+    socket.send(b"bucket")
+    with pytest.raises(ValueError, match="no such weight"):
+        socket.recv()
+
+
+def test_an_engine_that_is_silent_ends_the_push(pair, monkeypatch) -> None:
+    monkeypatch.setattr(weights, "PATIENCE", 0.02)
+    trainer, _ = pair
+    for answer in (None, Future()):
+        socket = WatchedSocket(trainer, answer)
+        if answer is None:
+            socket.send(b"bucket")
+        with pytest.raises(TimeoutError, match="bucket"):
+            socket.recv()
+
+
+def test_the_last_message_of_an_engine_that_ended_counts(pair) -> None:
+    trainer, engine = pair
+    answer: Future = Future()
+    socket = WatchedSocket(trainer, answer)
+    thread = Thread(target=answer_once, args=(engine, answer))
+    thread.start()
+    socket.send(b"bucket")
+    assert socket.recv() == b"loaded"
+    thread.join()
+
+
+class Loader:
+    def _check_skipped_aliases(self, loaded):
+        raise ValueError("tied")
+
+
+class OldMapper:
+    def get_unstacked_mapper(self):
+        return "its own"
+
+
+class NewMapper:
+    def get_rename_mapper(self):
+        return "renames"
+
+
+@pytest.mark.parametrize(("mapper", "expected"), [(OldMapper, "its own"), (NewMapper, "renames")])
+def test_both_generations_of_vllm_are_complete(mapper, expected) -> None:
+    module = ModuleType("vllm.model_executor.models.utils")
+    module.AutoWeightsLoader, module.WeightsMapper = Loader, mapper
+    _load_in_pieces(module)
+    assert module.WeightsMapper().get_unstacked_mapper() == expected
+    assert module.AutoWeightsLoader()._check_skipped_aliases(set()) is None

@@ -80,6 +80,19 @@ def _watch_the_engine(module: ModuleType) -> None:
 
     sender._init_socket = watching
 
+    receiver = module.BucketedWeightReceiver
+    cleanup = receiver._cleanup
+
+    @wraps(cleanup)
+    def cleaning(self: Any) -> None:
+        try:
+            cleanup(self)
+        except BufferError:  # tensors of a load that failed still lie in the shared memory, and would hide its error
+            self.shm = None
+            cleanup(self)
+
+    receiver._cleanup = cleaning
+
 
 def _load_in_pieces(module: ModuleType) -> None:
     """verl calls `load_weights` once a bucket.

@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from ragen_verl.patches import weights
-from ragen_verl.patches.weights import WatchedSocket, _load_in_pieces
+from ragen_verl.patches.weights import WatchedSocket, _load_in_pieces, _watch_the_engine
 
 
 @pytest.fixture
@@ -59,6 +59,25 @@ def test_the_last_message_of_an_engine_that_ended_counts(pair) -> None:
     socket.send(b"bucket")
     assert socket.recv() == b"loaded"
     thread.join()
+
+
+def test_what_the_engine_raised_is_not_hidden_by_its_cleanup() -> None:
+    class Receiver:
+        def __init__(self):
+            self.shm, self.closed = object(), False
+
+        def _cleanup(self):
+            if self.shm is not None:
+                raise BufferError("cannot close exported pointers exist")
+            self.closed = True
+
+    module = ModuleType("bucketed_weight_transfer")
+    module.BucketedWeightReceiver = Receiver
+    module.BucketedWeightSender = type("Sender", (), {"_init_socket": lambda self: None})
+    _watch_the_engine(module)
+    receiver = Receiver()
+    receiver._cleanup()
+    assert receiver.closed
 
 
 class Loader:

@@ -8,7 +8,7 @@ AGENT_LOOP = "ragen"
 TRAINER = "ragen_sync"
 """The trainer in verl's registry: `trainer.v1.trainer_mode`."""
 
-SUCCESS, RETURN, VALID = "success", "return", "valid"
+SUCCESS, RETURN, VALID, EPISODES = "success", "return", "valid", "episodes"
 """Metrics of a split over all its environments, under the split's prefix."""
 
 TRAIN, HELD_OUT, GENERALISATION = "train", "val-env", "generalisation"

@@ -21,7 +21,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
     Raises:
         RecipeError: the folder is no run's, or its metrics.jsonl has no step.
     """
-    from ragen_verl.diagnostics.echo_trap import indicators
+    from ragen_verl.diagnostics.echo_trap import StepIndicators
 
     file = folder / "metrics.jsonl"
     if not file.is_file():
@@ -30,6 +30,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
     rows = [row for row in rows if isinstance(row.get("step"), int)]
     if not rows:
         raise RecipeError(f"{file} has no line with a step: the run logged nothing yet, or this is another file.")
+    indicators = StepIndicators()
     for row in rows:
         played = folder / "trajectories" / "train" / f"{row['step']:06d}.jsonl"
         if played.is_file() and not any(name.startswith("echo/") for name in row):

@@ -10,19 +10,19 @@ They are coarser than the verdict's rules and later, and are here so that a reru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
 from ragen_verl.config.diagnostics import Stop
-from ragen_verl.diagnostics.series import STD, number
+from ragen_verl.diagnostics.series import number
+from ragen_verl.names import HELD_OUT, REWARD_STD, SUCCESS
 
 BASELINE_STEPS = 10  # whose mean is the baseline; steps in which the filter kept nothing are not among them
 STD_RATIO = 0.1
 LOW_SUCCESS = 0.01
 
 EMPTY = "rollout/empty_after_filter"
-HELD_OUT, SUCCESS = "val-env/", "/success"
 
 
 class EarlyStop:
@@ -47,11 +47,11 @@ class EarlyStop:
                 filter kept nothing and the step counts nowhere) and, on steps with a validation,
                 `val-env/{environment}/success`: one environment that stays low is enough.
         """
-        std = number(metrics, STD)
+        std = number(metrics, REWARD_STD)
         if std is not None and not number(metrics, EMPTY):
             self._count_std(std)
         for name in metrics:
-            if name.startswith(HELD_OUT) and name.endswith(SUCCESS) and name.count("/") == 2:
+            if name.startswith(f"{HELD_OUT}/") and name.endswith(f"/{SUCCESS}") and name.count("/") == 2:
                 value = number(metrics, name)
                 low = value is not None and value < LOW_SUCCESS
                 self._low_success[name] = self._low_success.get(name, 0) + 1 if low else 0
@@ -78,12 +78,3 @@ class EarlyStop:
     def metrics(self) -> dict[str, float]:
         """`early_stopped/{rule}` 1 for the rule that applied; empty while none did."""
         return {f"early_stopped/{self.reason}": 1.0} if self.reason else {}
-
-
-def early_stop(lines: Iterable[Mapping[str, Any]], config: Stop) -> tuple[int, str] | None:
-    """The first step of metrics.jsonl at which a rule applies, and its name; None if none does."""
-    rules = EarlyStop(config)
-    for line in lines:
-        if reason := rules.update(line):
-            return int(line["step"]), reason
-    return None

@@ -1,59 +1,67 @@
 """Echo Trap: what a step's trajectories say about themselves (arXiv 2504.20073, section 4.1 and appendix B.3).
 
-The paper watches in-group reward std, entropy, reward, gradient norm and response length. Those come from the step's
-metrics; this module adds, under `echo/`, what has to be read from the trajectories. `INDICATORS` lists both, and
-`readings` sets each against its own early baseline.
+The paper follows in-group reward standard deviation, entropy, reward, gradient norm and response length. Those come
+from the step's metrics; this module adds, under `echo/`, what has to be read from the trajectories. `readings` sets
+them and the metrics of every other indicator against the run's own first steps.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from ragen_verl.diagnostics.registry import INDICATORS, Options, indicator, with_options
 from ragen_verl.diagnostics.repetition import NGRAM, repetition
 from ragen_verl.diagnostics.series import Trace
+from ragen_verl.names import REWARD_MEAN, REWARD_STD, TRAIN_SUCCESS
 
-# metric -> what it is; all over every trajectory of the step, before the filter, where it says nothing else
-INDICATORS = {
-    "train/success": "share of successes",
-    "rollout/in_group_reward_mean": "mean return",
-    "rollout/in_group_reward_std": "spread of returns inside a group",
+STEP_METRICS = {
+    TRAIN_SUCCESS: "share of successes",
+    REWARD_MEAN: "mean return",
+    REWARD_STD: "standard deviation of returns inside a group",
     "actor/entropy": "entropy per token (kept groups)",
     "actor/grad_norm": "gradient norm before clipping (kept groups)",
-    "echo/reasoning_words": "words of reasoning per turn",
-    "echo/format_valid": "share of turns in the wanted format",
-    "echo/distinct_within": "distinct n-grams inside a trajectory",
-    "echo/distinct_across": "distinct n-grams of the step",
-    "echo/shared": "n-grams shared between prompts",
 }
+"""Metric of the step -> what it is; over every trajectory, before the filter, where it says nothing else."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One indicator now, against the run's own first steps.
+    """One metric now, against the run's own first steps.
 
     Attributes:
-        metric, meaning: a key and a value of `INDICATORS`.
-        baseline, spread: median of the first steps, and the size of the noise between one step and the next.
+        metric, meaning: its name, and what it is.
+        baseline, std: median of the first steps, and the standard deviation of the noise between one step and the next.
         value: median of the last steps.
     """
 
     metric: str
     meaning: str
     baseline: float
-    spread: float
+    std: float
     value: float
 
 
-def indicators(records: Sequence[Mapping[str, Any]], n: int = NGRAM) -> dict[str, float]:
-    """The indicators that are read from a step's trajectories.
+@indicator(
+    "echo_trap",
+    metrics={
+        "echo/reasoning_words": "words of reasoning per turn",
+        "echo/format_valid": "share of turns in the wanted format",
+        "echo/distinct_within": "distinct n-grams inside a trajectory",
+        "echo/distinct_across": "distinct n-grams of the step",
+        "echo/shared": "n-grams shared between prompts",
+    },
+)
+def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: int = NGRAM) -> dict[str, float]:
+    """The Echo Trap indicators that are read from a step's trajectories.
 
     Args:
         records: `Trajectory.record()` of each trajectory of the step, before the filter; excluded ones are skipped.
-        n: words per n-gram.
+        ngram: words per n-gram.
 
     Returns:
         `echo/reasoning_words`: words of the thoughts per turn (a trajectory's number of words falls as it gets
@@ -84,11 +92,44 @@ def indicators(records: Sequence[Mapping[str, Any]], n: int = NGRAM) -> dict[str
     return metrics | {f"echo/{name}": total / count for name, (total, count) in sums.items()}
 
 
+class StepIndicators:
+    """Every registered indicator, with a recipe's options.
+
+    Args:
+        options: name -> option -> value, as in `ragen.diagnostics.indicators`.
+
+    Raises:
+        RecipeError: see `with_options`.
+    """
+
+    def __init__(self, options: Options | None = None) -> None:
+        self._functions: dict[str, Callable] = with_options(INDICATORS, options or {}, "indicators")
+
+    def __call__(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """The metrics of one step's trajectories.
+
+        An indicator that raises is reported on stderr and left out from then on: what observes a run must not end it.
+        """
+        metrics: dict[str, float] = {}
+        for name, function in list(self._functions.items()):
+            try:
+                metrics |= function(records)
+            except Exception as error:
+                del self._functions[name]
+                print(f"ragen_verl: indicator {name} is off, {type(error).__name__}: {error}", file=sys.stderr)
+        return metrics
+
+
+def meanings() -> dict[str, str]:
+    """Metric -> what it is, of every metric that the verdict's table shows."""
+    return STEP_METRICS | {metric: words for one in INDICATORS.values() for metric, words in one.metrics.items()}
+
+
 def readings(trace: Trace) -> list[Reading]:
-    """Every indicator that has a baseline by now, in the order of `INDICATORS`."""
+    """Every metric of `meanings` that has a baseline by now."""
     found = []
-    for metric, meaning in INDICATORS.items():
+    for metric, meaning in meanings().items():
         one = trace[metric]
         if one.baseline is not None and one.recent is not None:
-            found.append(Reading(metric, meaning, one.baseline, one.spread, one.recent))
+            found.append(Reading(metric, meaning, one.baseline, one.std, one.recent))
     return found

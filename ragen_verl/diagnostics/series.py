@@ -8,17 +8,23 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from ragen_verl.names import EPISODES, GENERALISATION, HELD_OUT, REWARD_MEAN, REWARD_STD, TRAIN, TRAIN_SUCCESS
+
 BASELINE = 10  # steps: the length of RAGEN-2's baseline
 WINDOW = 5  # steps: a median of five needs three of them to move
+NOISE = 4.0  # standard errors that a metric has to be away from its baseline: a run looks a thousand times
 # metrics that are not measured at every step: as many values, not steps
 SPARSE_BASELINE, SPARSE_WINDOW = 3, 3
-SPARSE = ("mi/", "drift/", "val-env/", "generalisation/")
+SPARSE = ("mi/", "drift/", f"{HELD_OUT}/", f"{GENERALISATION}/")
+KEPT_APART = ("drift/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on what training plays
 
-PERFORMANCE = ("train/success", "rollout/in_group_reward_mean")
-STD = "rollout/in_group_reward_std"
+COUNTS = (f"{HELD_OUT}/{EPISODES}", f"{TRAIN}/{EPISODES}", "mi/responses")
+"""How many episodes or samples stand behind a rate; the last value is what counts."""
+
+PERFORMANCE = (TRAIN_SUCCESS, REWARD_MEAN)
 # These have no wild outliers and, where success is rare, are 0 for steps on end, which a median cannot see: means over
 # twice the window.
-MEANS = (*PERFORMANCE, STD)
+MEANS = (*PERFORMANCE, REWARD_STD)
 
 # Measurements differ in the number of prompts, so accuracy is held against its own chance: 0 is guessing, 1 is perfect.
 ACCURACY, CHANCE, SKILL = "mi/retrieval_accuracy", "mi/retrieval_chance", "mi/retrieval_skill"
@@ -43,7 +49,7 @@ class Series:
         recent: centre of the last `window` values; None while there are fewer.
         best: highest `recent` so far.
         baseline: centre of the first values; None until there is a whole window after them.
-        spread: standard deviation of the noise in the first values, from the distances between successive ones (a
+        std: standard deviation of the noise in the first values, from the distances between successive ones (a
             trend across the baseline, common at a run's start, would widen any deviation from the centre and hide
             what follows); 0 until there is a baseline.
     """
@@ -56,7 +62,7 @@ class Series:
         self.recent: float | None = None
         self.best: float | None = None
         self.baseline: float | None = None
-        self.spread = 0.0
+        self.std = 0.0
 
     def add(self, value: float) -> None:
         """Append a finite value."""
@@ -66,7 +72,7 @@ class Series:
             self.best = self.recent if self.best is None else max(self.best, self.recent)
         if len(self.values) == self._first + self._window:
             self.baseline = self._center(self.values[: self._first])
-            self.spread = self._scatter(self.values[: self._first])
+            self.std = self._scatter(self.values[: self._first])
 
     @property
     def noise(self) -> float:
@@ -80,7 +86,17 @@ class Series:
     @property
     def error(self) -> float:
         """Standard error of `recent - baseline`, if nothing but noise as in the first values moves the metric."""
-        return self.spread * math.sqrt(VARIANCE[self._center] * (1 / self._first + 1 / self._window))
+        return self.std * math.sqrt(VARIANCE[self._center] * (1 / self._first + 1 / self._window))
+
+    def below(self, factor: float) -> bool:
+        """Whether the metric is below `factor` times its baseline, and by more than noise."""
+        base, now = self.baseline, self.recent
+        return base is not None and now < factor * base and now < base - NOISE * self.error
+
+    def above(self, factor: float) -> bool:
+        """Whether the metric is above `factor` times its baseline, and by more than noise."""
+        base, now = self.baseline, self.recent
+        return base is not None and now > factor * base and now > base + NOISE * self.error
 
     def last(self, count: int) -> list[float]:
         """The last `count` values; empty while there are fewer."""
@@ -104,6 +120,10 @@ class Trace:
         if metric in MEANS:
             return Series(baseline, 2 * window, fmean)
         return Series(SPARSE_BASELINE, SPARSE_WINDOW) if metric.startswith(SPARSE) else Series(baseline, window)
+
+    def restart(self) -> None:
+        """Forget the values of every metric that depends on the environments of training."""
+        self._series = {name: one for name, one in self._series.items() if name.startswith(KEPT_APART)}
 
     def add(self, metrics: Mapping[str, Any], names: frozenset[str]) -> None:
         """Append one step's values of the metrics in `names`; what is missing or no finite number is left out."""

@@ -6,10 +6,10 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from ragen_verl.diagnostics.causes import Evidence
-from ragen_verl.diagnostics.verdict import Verdict
+from ragen_verl.diagnostics.registry import Evidence
+from ragen_verl.diagnostics.verdict import TOO_EARLY, Verdict
 
-STYLES = {"healthy": "green", "note": "cyan", "warning": "yellow", "collapsed": "red"}
+STYLES = {"healthy": "green", TOO_EARLY: "white", "note": "cyan", "warning": "yellow", "collapsed": "red"}
 
 
 def verdict_table(verdict: Verdict, indicators: bool = False) -> RenderableType:
@@ -26,7 +26,7 @@ def verdict_table(verdict: Verdict, indicators: bool = False) -> RenderableType:
             table.add_column(title, no_wrap=title in ("cause", "step"))
         for finding in verdict.findings:
             name = finding.cause if finding.warns else f"{finding.cause} (note)"
-            table.add_row(name, str(finding.step), escape(_words(finding.evidence)), escape(finding.advice))
+            table.add_row(escape(name), str(finding.step), escape(_words(finding.evidence)), escape(finding.advice) or "nothing")
         parts.append(table)
     if indicators and verdict.readings:
         parts.append(_indicators(verdict))
@@ -43,7 +43,9 @@ def _sentence(verdict: Verdict) -> str:
         if not verdict.findings:
             text += ", and no indicator says why"
     if verdict.primary and verdict.primary.warns:
-        text += f", primary cause {verdict.primary.cause} since step {verdict.primary.step}"
+        text += f", primary cause {escape(verdict.primary.cause)} since step {verdict.primary.step}"
+    if verdict.status == TOO_EARLY:
+        text += ", there are not enough steps to compare with the first ones"
     return text + "."
 
 
@@ -58,5 +60,5 @@ def _indicators(verdict: Verdict) -> Table:
     for title in ("indicator", "what it is", "start", "now"):
         table.add_column(title, no_wrap=True, justify="right" if title in ("start", "now") else "left")
     for one in verdict.readings:
-        table.add_row(one.metric, one.meaning, f"{one.baseline:.3g} ± {one.spread:.2g}", f"{one.value:.3g}")
+        table.add_row(escape(one.metric), escape(one.meaning), f"{one.baseline:.3g} ± {one.std:.2g}", f"{one.value:.3g}")
     return table

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from ragen_verl.names import EPISODES
 from ragen_verl.rollout.trajectory import StopReason
 
 # name under the prefix -> key of a trajectory's metrics: averaged over the environments together
@@ -41,7 +42,8 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
         (share of groups with a success; N is the size of the largest group, failed members included),
         `{prefix}/{env}/groups` (how many played it) and, where records say whether the filter kept them,
         `{prefix}/{env}/kept_ratio` (share of its trajectories that the update sees).
-        Over all: `{prefix}/{name}` for the names in `TOTALS`, `{prefix}/stop/{reason}` (share of all trajectories),
+        Over all: `{prefix}/{name}` for the names in `TOTALS`, `{prefix}/episodes` (how many trajectories these means
+        are over, excluded ones left out), `{prefix}/stop/{reason}` (share of all trajectories),
         `{prefix}/stop_count/{reason}`, `{prefix}/excluded` (count) and `{prefix}/excluded_ratio`.
     """
     if groups is None:
@@ -64,6 +66,8 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
                 metrics[f"{prefix}/{env}/kept_ratio"] = _mean(kept)
     together = _columns(record for record in records if not record["excluded"])
     metrics.update({f"{prefix}/{name}": _mean(together[key]) for name, key in TOTALS.items() if key in together})
+    if records:
+        metrics[f"{prefix}/{EPISODES}"] = float(sum(not record["excluded"] for record in records))
     metrics.update(_endings(records, prefix))
     return metrics
 

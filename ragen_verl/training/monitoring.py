@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,13 @@ from transfer_queue import KVBatchMeta
 from ragen_verl.config import RagenConfig
 from ragen_verl.diagnostics.checkpoints import Action, CheckpointPolicy
 from ragen_verl.diagnostics.early_stop import EarlyStop
-from ragen_verl.diagnostics.echo_trap import indicators
+from ragen_verl.diagnostics.echo_trap import StepIndicators
+from ragen_verl.diagnostics.monitor import Monitor, MonitorConfig
 from ragen_verl.diagnostics.table import verdict_table
-from ragen_verl.diagnostics.verdict import Monitor
+from ragen_verl.names import HELD_OUT_SUCCESS
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.training.drift import batch_drift
 from ragen_verl.training.probes import MutualInformationProbe, gradient_signal
-
-HELD_OUT = "val-env/success"
 
 
 class TrainingMonitor:
@@ -36,7 +36,8 @@ class TrainingMonitor:
 
     def __init__(self, ragen: RagenConfig, folder: RunFolder, checkpoints: str | Path, kept: float) -> None:
         self.config, self.folder, self.checkpoints = ragen.diagnostics, folder, Path(checkpoints)
-        self.monitor = Monitor(self.config.baseline_steps, self.config.window)
+        self.monitor = Monitor(MonitorConfig.from_recipe(asdict(ragen)))
+        self.indicators = StepIndicators(self.config.indicator_options)
         self.rules = EarlyStop(ragen.stop)
         self.policy = CheckpointPolicy(ragen.stop)
         self.information = MutualInformationProbe(
@@ -51,7 +52,7 @@ class TrainingMonitor:
 
     def played(self, trainer: Any, batch: KVBatchMeta, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Metrics of a step's trajectories, before any is dropped."""
-        return indicators(records, self.config.ngram) | self.information(trainer, batch)
+        return self.indicators(records) | self.information(trainer, batch)
 
     def drift(self, trainer: Any, batch: KVBatchMeta) -> dict[str, float]:
         """How far the trainer's log-probabilities are from the engine's, once the old ones are known."""
@@ -84,8 +85,8 @@ class TrainingMonitor:
         return action.stop
 
     def _see(self, step: int, metrics: Mapping[str, Any]) -> str | None:
-        if HELD_OUT in metrics:
-            self.scores[step] = metrics[HELD_OUT]
+        if HELD_OUT_SUCCESS in metrics:
+            self.scores[step] = metrics[HELD_OUT_SUCCESS]
         if step > 0:
             self.monitor.update(step, metrics)
         return self.rules.update(metrics)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
 
-def lines(folder: Path) -> Iterator[dict[str, Any]]:
+def lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     """The steps of metrics.jsonl; a line without `echo/` metrics gets them from the step's trajectories, if there.
 
     A line cut short by a kill is skipped.
+
+    Args:
+        folder: the run's.
+        options: of the indicators, as in `ragen.diagnostics.indicators`.
 
     Raises:
         RecipeError: the folder is no run's, or its metrics.jsonl has no step.
@@ -30,7 +35,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
     rows = [row for row in rows if isinstance(row.get("step"), int)]
     if not rows:
         raise RecipeError(f"{file} has no line with a step: the run logged nothing yet, or this is another file.")
-    indicators = StepIndicators()
+    indicators = StepIndicators(options)
     for row in rows:
         played = folder / "trajectories" / "train" / f"{row['step']:06d}.jsonl"
         if played.is_file() and not any(name.startswith("echo/") for name in row):
@@ -48,15 +53,21 @@ def _parse(text: str) -> Any:
 
 def verdict(
     run_dir: Path = typer.Argument(help="A run's folder (ragen.run.dir), finished or not."),
-    baseline_steps: int = typer.Option(10, min=3, help="First steps whose median metrics are held against."),
-    window: int = typer.Option(5, min=3, help="Last steps whose median says where a metric is now."),
+    baseline_steps: int = typer.Option(None, min=3, help="First steps that metrics are compared with; else the run's."),
+    window: int = typer.Option(None, min=3, help="Last steps whose median says where a metric is now; else the run's."),
     as_json: bool = typer.Option(False, "--json", help="Print what verdict.json has instead of tables."),
 ) -> None:
     """Say whether a run is healthy, and if not why, since which step, and what to change."""
+    from ragen_verl.diagnostics.monitor import MonitorConfig, judge
     from ragen_verl.diagnostics.table import verdict_table
-    from ragen_verl.diagnostics.verdict import judge
+    from ragen_verl.runs.folder import RunFolder
 
-    found = judge(lines(run_dir), baseline_steps, window)
+    block = RunFolder(run_dir).ragen_block()
+    given = {"baseline": baseline_steps, "window": window}
+    config = MonitorConfig.from_recipe(block)
+    config = replace(config, **{name: value for name, value in given.items() if value is not None})
+    options = (block.get("diagnostics") or {}).get("indicators") or {}
+    found = judge(lines(run_dir, options), config)
     if as_json:
         typer.echo(json.dumps(found.record(), indent=2))
     else:

@@ -35,24 +35,17 @@ class Diagnostics:
     Attributes:
         baseline_steps: first steps whose median every metric is held against.
         window: last steps whose median says where a metric is now.
-        ngram: words per n-gram of the repetition metrics.
         indicators, causes: options of registered indicators and causes, name -> option -> value.
         drift, mutual_information, gradient_signal: their own blocks.
     """
 
     baseline_steps: int = field(default=10, metadata=at_least(3))
     window: int = field(default=5, metadata=at_least(3))
-    ngram: int = field(default=3, metadata=at_least(1))
     indicators: dict[str, Any] = field(default_factory=dict)
     causes: dict[str, Any] = field(default_factory=dict)
     drift: Drift = field(default_factory=Drift)
     mutual_information: MutualInformation = field(default_factory=MutualInformation)
     gradient_signal: GradientSignal = field(default_factory=GradientSignal)
-
-    @property
-    def indicator_options(self) -> dict[str, Any]:
-        """The options of every indicator; `ngram` is the built-in one's."""
-        return {**self.indicators, "echo_trap": {"ngram": self.ngram}}
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 `@indicator` and `@cause` add to it from any package or file; what a rule is given and returns stands here as well.
 """
 
-from ragen_verl.diagnostics import causes as _causes  # registers the built-in ones, as the next line does
-from ragen_verl.diagnostics import echo_trap as _echo_trap
+from ragen_verl.diagnostics import causes as causes  # registers the built-in ones, as the next line does
+from ragen_verl.diagnostics import echo_trap as echo_trap
 from ragen_verl.diagnostics.performance import Performance, performance
 from ragen_verl.diagnostics.registry import NOTE, WARNING, Evidence, cause, indicator
 from ragen_verl.diagnostics.series import Series, Trace

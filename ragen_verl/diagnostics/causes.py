@@ -28,7 +28,7 @@ NOTHING = 1e-8  # a spread that is none
     "variance_death",
     reads=(REWARD_STD,),
     advice="Filter groups by the spread of their returns (ragen.filter), use more members per group "
-        "(actor_rollout_ref.rollout.n), a higher temperature, or environments of another difficulty.",
+    "(actor_rollout_ref.rollout.n), a higher temperature, or environments of another difficulty.",
 )
 def variance_death(trace: Trace) -> Evidence | None:
     """The members of a group earn the same, so there is no advantage to learn from."""
@@ -63,7 +63,7 @@ ENTROPY_LOW = {Performance.LOST: 0.35, Performance.FLAT: 0.25}
     "entropy_collapse",
     reads=("actor/entropy",),
     advice="Raise actor_rollout_ref.actor.clip_ratio_high (0.28), drop the KL loss, filter groups (ragen.filter), "
-        "or lower the learning rate.",
+    "or lower the learning rate.",
 )
 def entropy_collapse(trace: Trace) -> Evidence | None:
     """The policy has become deterministic without having become better."""
@@ -81,7 +81,7 @@ ENTROPY_RISE = 0.5  # nats: a model of nearly no entropy doubles it by exploring
     "entropy_explosion",
     reads=("actor/entropy",),
     advice="Lower actor_rollout_ref.actor.entropy_coeff and the learning rate; check that groups have any spread of "
-        "returns, since without one only noise is left to follow.",
+    "returns, since without one only noise is left to follow.",
 )
 def entropy_explosion(trace: Trace) -> Evidence | None:
     """Tokens have become noise: twice the entropy without being better, or three times whatever the reward."""
@@ -102,7 +102,7 @@ GRAD_FLOOR = 1.0  # verl's default optim.clip_grad: a norm below it is not even 
     "gradient_spike",
     reads=("actor/grad_norm",),
     advice="Go back to the last good checkpoint; lower the learning rate and actor_rollout_ref.actor.optim.clip_grad; "
-        "filter groups without spread (ragen.filter).",
+    "filter groups without spread (ragen.filter).",
 )
 def gradient_spike(trace: Trace) -> Evidence | None:
     """The gradient norm has left its scale and stays there; a single outlier is clipped and forgotten."""
@@ -118,9 +118,9 @@ FORMAT_DROP = 0.3  # of all turns; healthy nano runs stay within 0.04 of their b
 @cause(
     "format_collapse",
     reads=("echo/format_valid", TRAIN_VALID),
-    advice="Go back to the last good checkpoint with a lower actor_rollout_ref.actor.optim.lr or fewer updates per step; "
-        "check that ragen.rollout.response_length does not cut answers off. If returns rise meanwhile, an answer that "
-        "is not valid costs less than a move: set ragen.rollout.format_penalty further below 0.",
+    advice="Go back to the last good checkpoint with a lower actor_rollout_ref.actor.optim.lr or fewer updates per "
+    "step; check that ragen.rollout.response_length does not cut answers off. If returns rise meanwhile, an answer "
+    "that is not valid costs less than a move: set ragen.rollout.format_penalty further below 0.",
 )
 def format_collapse(trace: Trace) -> Evidence | None:
     """Turns without a valid action come back after the format was known; measured from the best, not the start."""
@@ -140,9 +140,12 @@ REPEATED = 0.4  # of the early share of distinct n-grams inside a trajectory
 
 @cause(
     "template_collapse",
-    reads=( *(ACCURACY, CHANCE, "mi/conditional_entropy"), *("echo/shared", "echo/distinct_within"), ),
+    reads=(
+        *(ACCURACY, CHANCE, "mi/conditional_entropy"),
+        *("echo/shared", "echo/distinct_within"),
+    ),
     advice="Filter groups by the spread of their returns (ragen.filter), and weaken what does not depend on the task: "
-        "actor_rollout_ref.actor.kl_loss_coef and entropy_coeff.",
+    "actor_rollout_ref.actor.kl_loss_coef and entropy_coeff.",
 )
 def template_collapse(trace: Trace) -> Evidence | None:
     """Thoughts no longer depend on the prompt: low mutual information at live entropy (RAGEN-2).
@@ -174,7 +177,7 @@ LENGTH_MEANINGFUL = 5.0  # words per turn at the start
     "length_collapse",
     reads=("echo/reasoning_words",),
     advice="Reward or ask for reasoning (ragen.rollout.max_tokens), weaken length-dependent terms "
-        "(loss_agg_mode token-mean), or set ragen.rollout.think to false if reasoning does not pay.",
+    "(loss_agg_mode token-mean), or set ragen.rollout.think to false if reasoning does not pay.",
 )
 def length_collapse(trace: Trace) -> Evidence | None:
     """The thoughts are nearly empty; with performance held, a note once they are gone."""
@@ -198,7 +201,7 @@ DRIFT_TIMES = 2  # measurements in a row
     "train_rollout_drift",
     reads=("drift/mean", "drift/share"),
     advice="Check that engine and trainer use one dtype, one temperature and the same weights; turn on "
-        "algorithm.rollout_correction (rollout_is: token), or set its bypass_mode to false.",
+    "algorithm.rollout_correction (rollout_is: token), or set its bypass_mode to false.",
 )
 def train_rollout_drift(trace: Trace) -> Evidence | None:
     """The engine samples from another policy than the trainer updates; no baseline, as a fault can be there at once."""
@@ -216,5 +219,3 @@ def _progress(trace: Trace) -> str:
         if one.baseline is not None and performance_by(trace, name) is Performance.HELD:
             return f"{name} {one.baseline:.2g} at the start, {one.recent:.2g} now"
     return "performance is above its start"
-
-

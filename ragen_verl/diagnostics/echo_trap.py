@@ -12,12 +12,15 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
 from ragen_verl.diagnostics.registry import INDICATORS, Options, indicator, with_options
 from ragen_verl.diagnostics.repetition import NGRAM, repetition
 from ragen_verl.diagnostics.series import Trace
 from ragen_verl.names import REWARD_MEAN, REWARD_STD, TRAIN_SUCCESS
+from ragen_verl.plugins import Accepts
+
+WORDS = Accepts(lambda count: count >= 1, "a whole number of 1 or more")
 
 STEP_METRICS = {
     TRAIN_SUCCESS: "share of successes",
@@ -56,7 +59,7 @@ class Reading:
         "echo/shared": "n-grams shared between prompts",
     },
 )
-def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: int = NGRAM) -> dict[str, float]:
+def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: Annotated[int, WORDS] = NGRAM) -> dict[str, float]:
     """The Echo Trap indicators that are read from a step's trajectories.
 
     Args:
@@ -85,7 +88,7 @@ def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: int = NGRAM) -> di
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for members in by_env.values():
         texts = [[turn[key] for turn in record["turns"]] for record in members]
-        for name, value in vars(repetition(texts, [record["seed"] for record in members], n)).items():
+        for name, value in vars(repetition(texts, [record["seed"] for record in members], ngram)).items():
             if isfinite(value):
                 sums[name][0] += value * len(members)
                 sums[name][1] += len(members)
@@ -125,10 +128,10 @@ def meanings() -> dict[str, str]:
     return STEP_METRICS | {metric: words for one in INDICATORS.values() for metric, words in one.metrics.items()}
 
 
-def readings(trace: Trace) -> list[Reading]:
-    """Every metric of `meanings` that has a baseline by now."""
+def readings(trace: Trace, meaning_of: Mapping[str, str]) -> list[Reading]:
+    """Every metric of `meaning_of` (see `meanings`) that has a baseline by now."""
     found = []
-    for metric, meaning in meanings().items():
+    for metric, meaning in meaning_of.items():
         one = trace[metric]
         if one.baseline is not None and one.recent is not None:
             found.append(Reading(metric, meaning, one.baseline, one.std, one.recent))

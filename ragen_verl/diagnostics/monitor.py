@@ -1,8 +1,8 @@
 """The monitor of a run: takes every step's metrics in and says what is wrong, since when, and what to change.
 
-    monitor = Monitor()
-    monitor.replay(folder.rows())             # a resumed run gets its state back
-    verdict = monitor.update(step, metrics)   # after every step
+monitor = Monitor()
+monitor.replay(folder.rows())             # a resumed run gets its state back
+verdict = monitor.update(step, metrics)   # after every step
 """
 
 from __future__ import annotations
@@ -70,9 +70,11 @@ class Monitor:
         self._config = config or MonitorConfig()
         self._trace = Trace(self._config.baseline, self._config.window)
         self._rules = with_options(CAUSES, self._config.causes, "causes")
-        self._order = {name: position for position, name in enumerate(self._rules)}
-        read = {metric for one in CAUSES.values() for metric in one.reads}
-        self._names = frozenset(read | {*PERFORMANCE, HELD_OUT_SUCCESS, *COUNTS} | meanings().keys())
+        self._causes = dict(CAUSES)  # every look into a registry asks for new plugins
+        self._meanings = meanings()
+        self._order = {name: position for position, name in enumerate(self._causes)}
+        read = {metric for one in self._causes.values() for metric in one.reads}
+        self._names = frozenset(read | {*PERFORMANCE, HELD_OUT_SUCCESS, *COUNTS} | self._meanings.keys())
         self._findings: dict[str, Finding] = {}
         self._firing: set[str] = set()
         self._collapsed: tuple[int, Evidence] | None = None
@@ -88,6 +90,10 @@ class Monitor:
         Raises:
             ValueError: the step was seen before.
         """
+        self._take(step, metrics)
+        return self.verdict
+
+    def _take(self, step: int, metrics: Mapping[str, Any]) -> None:
         if step <= self._step:
             raise ValueError(f"step {step} comes after step {self._step}: a run that starts over needs a new monitor")
         if any(self._step < change <= step for change in self._config.changes):
@@ -100,11 +106,10 @@ class Monitor:
                 self._firing.add(name)
                 known = self._findings.get(name)
                 if known is None or (evidence.level != NOTE and not known.warns):
-                    advice = evidence.advice or CAUSES[name].advice
+                    advice = evidence.advice or self._causes[name].advice
                     self._findings[name] = Finding(name, step, evidence, advice)
         if self._collapsed is None and (evidence := fallen(self._trace)):
             self._collapsed = (step, evidence)
-        return self.verdict
 
     def _test(self, name: str) -> Evidence | None:
         """One rule's evidence; a rule that raises is reported on stderr and is off: no rule may end the run."""
@@ -124,7 +129,7 @@ class Monitor:
         for line in lines:
             steps.setdefault(int(line["step"]), {}).update(line)
         for step in sorted(steps):
-            self.update(step, steps[step])
+            self._take(step, steps[step])
         return self.verdict
 
     @property
@@ -136,8 +141,9 @@ class Monitor:
             self._step,
             tuple(replace(one, advice="") if self._passed(one) else one for one in ranked),
             self._collapsed,
-            tuple(readings(self._trace)),
+            tuple(readings(self._trace, self._meanings)),
             enough,
+            tuple(self._causes),
         )
 
     def _passed(self, finding: Finding) -> bool:

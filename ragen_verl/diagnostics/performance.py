@@ -15,7 +15,10 @@ BEST = "best of the run against now"
 # means is 0.8 above the true one.
 GAIN_NOISE, LOSS_NOISE, FALL_NOISE = 0.5, 2.0, 3.0
 GAIN_POINTS, LOSS_POINTS = 0.02, 0.05  # of success rate that count as gained, as lost
-GAIN_STD, LOSS_STD = 0.1, 0.2  # where performance is a reward, which has any scale: of its standard deviation inside groups
+GAIN_STD, LOSS_STD = (
+    0.1,
+    0.2,
+)  # where performance is a reward, of any scale: of its in-group std
 KEPT = 0.5  # the share of the gain so far that performance has to keep to count as held
 FALLEN = 0.5  # the share of its best that success has to lose to count as collapsed
 FALLEN_POINTS = 0.08  # and in success rate: rates of a few per cent halve by chance
@@ -52,6 +55,7 @@ def performance(trace: Trace) -> Performance:
 
 
 def performance_by(trace: Trace, name: str) -> Performance:
+    """The same by one metric of `PERFORMANCE` that has a baseline."""
     one = trace[name]
     base, now, best = one.baseline, one.recent, one.best
     gain, loss = GAIN_POINTS, LOSS_POINTS

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ragen_verl.diagnostics.series import Trace
 from ragen_verl.plugins import Registry, check_options
 
 WARNING, NOTE = "warning", "note"

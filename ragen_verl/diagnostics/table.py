@@ -26,7 +26,9 @@ def verdict_table(verdict: Verdict, indicators: bool = False) -> RenderableType:
             table.add_column(title, no_wrap=title in ("cause", "step"))
         for finding in verdict.findings:
             name = finding.cause if finding.warns else f"{finding.cause} (note)"
-            table.add_row(escape(name), str(finding.step), escape(_words(finding.evidence)), escape(finding.advice) or "nothing")
+            table.add_row(
+                escape(name), str(finding.step), escape(_words(finding.evidence)), escape(finding.advice) or "nothing"
+            )
         parts.append(table)
     if indicators and verdict.readings:
         parts.append(_indicators(verdict))
@@ -60,5 +62,7 @@ def _indicators(verdict: Verdict) -> Table:
     for title in ("indicator", "what it is", "start", "now"):
         table.add_column(title, no_wrap=True, justify="right" if title in ("start", "now") else "left")
     for one in verdict.readings:
-        table.add_row(escape(one.metric), escape(one.meaning), f"{one.baseline:.3g} ± {one.std:.2g}", f"{one.value:.3g}")
+        table.add_row(
+            escape(one.metric), escape(one.meaning), f"{one.baseline:.3g} ± {one.std:.2g}", f"{one.value:.3g}"
+        )
     return table

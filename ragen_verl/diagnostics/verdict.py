@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ragen_verl.diagnostics.echo_trap import Reading
-from ragen_verl.diagnostics.registry import CAUSES, NOTE, WARNING, Evidence
+from ragen_verl.diagnostics.registry import NOTE, WARNING, Evidence
 
 SCHEMA = 2
 """Version of `Verdict.record()`; raised when a field changes its meaning or goes away."""
@@ -50,6 +50,7 @@ class Verdict:
         collapsed: the step at which performance was first seen to be lost, and the evidence; None if it is not.
         readings: the indicators now, against their baselines.
         enough: whether success or reward has a baseline by now, so that no finding means something.
+        causes: the names of every cause that was looked for.
     """
 
     step: int
@@ -57,6 +58,7 @@ class Verdict:
     collapsed: tuple[int, Evidence] | None = None
     readings: tuple[Reading, ...] = ()
     enough: bool = True
+    causes: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -81,7 +83,7 @@ class Verdict:
     def metrics(self) -> dict[str, float]:
         """For the step's line: `verdict/{cause}`, 1 from its warning on, `verdict/warnings` and `verdict/collapsed`."""
         warned = {finding.cause for finding in self.findings if finding.warns}
-        flags = {f"verdict/{name}": float(name in warned) for name in CAUSES}
+        flags = {f"verdict/{name}": float(name in warned) for name in self.causes}
         return flags | {"verdict/warnings": float(len(warned)), "verdict/collapsed": float(bool(self.collapsed))}
 
     def record(self) -> dict[str, Any]:

@@ -79,6 +79,12 @@ class RunFolder:
                 continue
         return rows
 
+    def ragen_block(self) -> dict[str, Any]:
+        """The `ragen` block of config.yaml as plain data; empty where there is none."""
+        file = self.path / "config.yaml"
+        config = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
+        return config.get("ragen") or {}
+
     def write_trajectories(self, split: str, step: int, records: Iterable[dict[str, Any]]) -> None:
         """One trajectory a line; a step that is played again replaces its file."""
         file = self.path / "trajectories" / split / f"{step:06d}.jsonl"

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ragen_verl.config.schema import FILLED, parse
-from ragen_verl.diagnostics.verdict import judge
+from ragen_verl.diagnostics.monitor import MonitorConfig, judge
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import train
@@ -151,12 +151,13 @@ def results(sweep: Sweep, root: Path) -> dict[str, Any]:
         rows = folder.rows()
         if not rows:
             continue
+        config = MonitorConfig.from_recipe(folder.ragen_block())
         found.append(
             {
                 "variant": variant,
                 "seed": seed,
                 "summary": json.loads(folder.summary.read_text()) if folder.summary.exists() else None,
-                "verdict": judge(row for row in rows if row["step"] > 0).record(),
+                "verdict": judge((row for row in rows if row["step"] > 0), config).record(),
                 "step_seconds": mean(times)
                 if (times := [row[STEP_SECONDS] for row in rows if STEP_SECONDS in row])
                 else None,

@@ -37,7 +37,7 @@ class TrainingMonitor:
     def __init__(self, ragen: RagenConfig, folder: RunFolder, checkpoints: str | Path, kept: float) -> None:
         self.config, self.folder, self.checkpoints = ragen.diagnostics, folder, Path(checkpoints)
         self.monitor = Monitor(MonitorConfig.from_recipe(asdict(ragen)))
-        self.indicators = StepIndicators(self.config.indicator_options)
+        self.indicators = StepIndicators(self.config.indicators)
         self.rules = EarlyStop(ragen.stop)
         self.policy = CheckpointPolicy(ragen.stop)
         self.information = MutualInformationProbe(

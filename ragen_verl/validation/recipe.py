@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolved
+from ragen_verl.diagnostics.registry import CAUSES, INDICATORS, with_options
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
 from ragen_verl.training.losses import TURN_MEAN
@@ -107,6 +108,8 @@ def check(config: DictConfig) -> RagenConfig:
             _check_envs(name, split.envs)
         ragen.check_seeds(_steps(config))
         ragen.check_filter(config.actor_rollout_ref.rollout.n)
+        with_options(INDICATORS, ragen.diagnostics.indicators, "indicators")
+        with_options(CAUSES, ragen.diagnostics.causes, "causes")
         ragen.diagnostics.gradient_signal.check(
             config.actor_rollout_ref.actor.strategy, config.actor_rollout_ref.rollout.n
         )

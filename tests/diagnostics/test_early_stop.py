@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from figure_curves import FIGURE_5, FIGURE_6, FIGURE_9_STARPO_S, STD, evaluations, every_step
 from hypothesis import given, settings
@@ -9,9 +11,9 @@ from hypothesis import strategies as st
 
 from ragen_verl.config.diagnostics import Diagnostics, Stop
 from ragen_verl.config.schema import parse
-from ragen_verl.diagnostics.causes import NOTE, Evidence
 from ragen_verl.diagnostics.checkpoints import CheckpointPolicy
-from ragen_verl.diagnostics.early_stop import EarlyStop, early_stop
+from ragen_verl.diagnostics.early_stop import EarlyStop
+from ragen_verl.diagnostics.registry import NOTE, Evidence
 from ragen_verl.diagnostics.verdict import Finding, Verdict
 from ragen_verl.errors import RecipeError
 
@@ -19,7 +21,13 @@ RAGEN_2 = Stop(reward_variance_collapse=10, low_validation_success=5)
 EMPTY = "rollout/empty_after_filter"
 
 
-def spreads(values: list[float]) -> list[dict]:
+def early_stop(lines: Iterable[dict], config: Stop) -> tuple[int, str] | None:
+    """The first step at which a rule applies, and its name."""
+    rules = EarlyStop(config)
+    return next(((line["step"], reason) for line in lines if (reason := rules.update(line))), None)
+
+
+def std_lines(values: list[float]) -> list[dict]:
     return [{"step": step, STD: value} for step, value in enumerate(values, start=1)]
 
 
@@ -32,11 +40,11 @@ def test_reward_variance_collapse_is_ten_per_cent_of_the_first_ten(values: list[
         if all(value < 0.1 * baseline for value in values[end - steps : end]):
             expected = (end, "reward_variance_collapse")
             break
-    assert early_stop(spreads(values), Stop(reward_variance_collapse=steps)) == expected
+    assert early_stop(std_lines(values), Stop(reward_variance_collapse=steps)) == expected
 
 
 def test_steps_without_a_kept_group_are_no_baseline() -> None:
-    lines = [{"step": 0, STD: 100.0, EMPTY: 1.0}, *spreads([1.0] * 10 + [0.05] * 5)]
+    lines = [{"step": 0, STD: 100.0, EMPTY: 1.0}, *std_lines([1.0] * 10 + [0.05] * 5)]
     assert early_stop(lines, Stop(reward_variance_collapse=5)) == (15, "reward_variance_collapse")
 
 
@@ -78,10 +86,10 @@ def test_evaluations_are_counted_not_steps() -> None:
 
 
 def test_rules_are_off_by_default_and_the_reason_stays() -> None:
-    dead = spreads([1.0] * 10 + [0.0] * 30)
+    dead = std_lines([1.0] * 10 + [0.0] * 30)
     assert early_stop(dead, Stop()) is None
     rules = EarlyStop(Stop(reward_variance_collapse=5))
-    for line in [*dead, *spreads([1.0] * 5)]:
+    for line in [*dead, *std_lines([1.0] * 5)]:
         rules.update(line)
     assert rules.metrics() == {"early_stopped/reward_variance_collapse": 1.0}
     assert EarlyStop(Stop()).metrics() == {}

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragen_verl.diagnostics.echo_trap import INDICATORS, indicators, readings
+from ragen_verl.diagnostics.echo_trap import StepIndicators, meanings, readings
 from ragen_verl.diagnostics.repetition import repetition
 from ragen_verl.diagnostics.series import Trace
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 
+indicators = StepIndicators()
 words = st.lists(st.sampled_from("abc"), max_size=8).map(" ".join)
 steps = st.lists(st.tuples(st.lists(words, max_size=4), st.integers(0, 3)), max_size=8)
 
@@ -119,13 +120,13 @@ def test_without_thoughts_the_whole_answer_is_read() -> None:
 
 
 def test_indicators_are_among_those_the_verdict_shows() -> None:
-    assert indicators([record(["a b c d"], 0), record(["a b c d"], 1)]).keys() <= INDICATORS.keys()
+    assert indicators([record(["a b c d"], 0), record(["a b c d"], 1)]).keys() <= meanings().keys()
 
 
 def test_readings_wait_for_a_baseline() -> None:
     trace = Trace(baseline=4, window=3)
     for step in range(7):
-        assert readings(trace) == []
-        trace.add({"actor/entropy": float(step)}, frozenset(INDICATORS))
-    (reading,) = readings(trace)
+        assert readings(trace, meanings()) == []
+        trace.add({"actor/entropy": float(step)}, frozenset(meanings()))
+    (reading,) = readings(trace, meanings())
     assert (reading.metric, reading.baseline, reading.value) == ("actor/entropy", 1.5, 5.0)

@@ -23,7 +23,7 @@ from ragen_verl.advantages.registry import WEIGHTS
 from ragen_verl.config.advantage import VERL_OPTIONS, Advantage
 from ragen_verl.config.diagnostics import Diagnostics, Stop
 from ragen_verl.config.filter import Filter
-from ragen_verl.diagnostics.causes import CAUSES
+from ragen_verl.diagnostics.registry import CAUSES
 from ragen_verl.errors import RecipeError
 from ragen_verl.filter import SCORES, SELECTORS
 from ragen_verl.rollout.context import CONTEXTS
@@ -223,7 +223,7 @@ def test_every_name_of_an_algorithm_is_explained_on_the_page() -> None:
     code = "\n".join(line if line.startswith("    ") else "\n".join(re.findall("`([^`]+)`", line)) for line in lines)
     names = {
         *PRESETS, *ESTIMATORS, *WEIGHTS, *SELECTORS, *SCORES, *POLICY_LOSSES, *AGGREGATIONS, *CONTEXTS,
-        *(cause.name for cause in CAUSES),
+        *CAUSES,
         *(one.name for block in (Advantage, Filter, Diagnostics, Stop) for one in fields(block)),
     }  # fmt: skip
     assert sorted(name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", code)) == []

@@ -17,11 +17,11 @@ from ragen_verl.diagnostics.performance import BEST, Performance, performance, p
 from ragen_verl.diagnostics.registry import NOTE, Evidence, cause
 from ragen_verl.diagnostics.series import ACCURACY, CHANCE, NOISE, PERFORMANCE, SKILL, Trace
 from ragen_verl.names import REWARD_STD, TRAIN_SUCCESS, TRAIN_VALID
+from ragen_verl.numerics import ZERO_STD
 
 # FrozenLake-PPO and Sokoban-PPO pass a half well before the spread is gone (figure 6); at level or rising success it
 # takes more, as rare successes scatter it. With performance held only what the success rate does not explain counts.
 STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
-NOTHING = 1e-8  # a spread that is none
 
 
 @cause(
@@ -35,7 +35,7 @@ def variance_death(trace: Trace) -> Evidence | None:
     one = trace[REWARD_STD]
     if one.baseline is None or solved(trace):
         return None
-    if max(one.values) <= NOTHING:
+    if max(one.values) <= ZERO_STD:
         return Evidence(REWARD_STD, one.baseline, one.recent, "no group ever had a spread of returns")
     state = performance(trace)
     if state is not Performance.HELD:

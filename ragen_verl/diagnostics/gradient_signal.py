@@ -16,7 +16,7 @@ import numpy as np
 ALL = "all"
 """The name of the bucket that holds every row."""
 
-NOTHING = 1e-6
+ZERO_NORM = 1e-6
 """Norms at or below it are rounding: the KL gradient's while the policy still is its reference, for instance."""
 
 
@@ -97,16 +97,16 @@ def summarize(
         metrics[f"{prefix}/sample_count"] = float(len(bucket.rows))
         metrics[f"{prefix}/sample_pct"] = len(bucket.rows) / total
         noise = sum(abs(weight) * found.get(component, 0.0) for component, weight in coefficients.items())
-        if noise > NOTHING:
+        if noise > ZERO_NORM:
             metrics[f"{prefix}/signal_to_noise"] = float(found["task"] / noise)
     parts = [found for bucket, found in zip(buckets, norms, strict=True) if bucket.name != ALL]
     if len(parts) < 2:
         return metrics
     for component in parts[0]:
         values = np.array([found[component] for found in parts])
-        if values.max() <= NOTHING:
+        if values.max() <= ZERO_NORM:
             continue
-        if values[0] > NOTHING:
+        if values[0] > ZERO_NORM:
             metrics[f"grad_norm/{component}_high_over_low"] = float(values[-1] / values[0])
         if len(parts) > 2 and (correlation := _rank_correlation(values)) is not None:
             metrics[f"grad_norm/{component}_rank_correlation"] = correlation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -22,8 +22,14 @@ class MissingExtra(RecipeError, ImportError):
     """An optional package is needed and not installed; the message names the `pip install` that adds it."""
 
 
-def nearest(name: object, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the nearest known one, or all of them."""
-    names = {one.casefold(): one for one in sorted(known)}
+def nearest(name: object, known: Iterable[str] | Mapping[str, str]) -> str:
+    """The end of an error message about an unknown name: the nearest known one, or all of them.
+
+    Args:
+        name: what was asked for.
+        known: the names, or what `name` is compared with -> the name that is shown.
+    """
+    shown = known if isinstance(known, Mapping) else {one: one for one in known}
+    names = {one.casefold(): shown[one] for one in sorted(shown)}
     close = get_close_matches(str(name).casefold(), names, n=1)
     return f"did you mean {names[close[0]]}?" if close else f"known are {', '.join(names.values()) or 'none'}."

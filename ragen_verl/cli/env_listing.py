@@ -35,6 +35,8 @@ def list_environments() -> None:
             continue
         table.add_row(f"[bold]{prefix}:NAME[/]", "an environment of that package", "")
     table.add_row("[bold]http://HOST:PORT/ID[/]", "an environment of `ragen-verl env serve`", "")
+    for fault in registry.faults():
+        table.add_row("", f"[red]{escape(fault)}[/]", "")
     console().print(table)
 
 

@@ -5,7 +5,8 @@ A package declares its environments in its own pyproject:
     [project.entry-points."ragen_verl.envs"]
     MyTask-v0 = "my_package.my_task:MyTask"
 
-The value names an `Env` class or any callable that returns one (a `functools.partial` makes a variant). A declared
+The value names an `Env` class or any callable that returns one (a `functools.partial` makes a variant). A class derived
+from plain `gymnasium.Env`, with Discrete or Text actions, is played through the adapter of "gymnasium:...". A declared
 environment is known in every process of a training; `register` reaches the calling process only.
 
 An id with a prefix, "gymnasium:Taxi-v4", goes to an adapter, which a package declares under that prefix:
@@ -13,23 +14,25 @@ An id with a prefix, "gymnasium:Taxi-v4", goes to an adapter, which a package de
     [project.entry-points."ragen_verl.env_adapters"]
     mygym = "my_package.adapter:MyGymEnv"
 
-`make("mygym:Name", key=1)` calls `MyGymEnv("Name", key=1)`; it returns an `Env`, or raises `UnknownEnv` for the name.
+`make("mygym:Name", key=1)` calls `MyGymEnv("Name", key=1)`; it returns an `Env`, or raises `UnknownEnv` for the name. A
+function `MyGymEnv.names()`, if there is one, lists names quickly; an id that lacks its prefix is then recognised.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NamedTuple
+
+import gymnasium
 
 from ragen_verl.env.core import Env
-from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
+from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv, nearest
 
 GROUP = "ragen_verl.envs"
 ADAPTERS = "ragen_verl.env_adapters"
@@ -77,12 +80,19 @@ def make(id: str, **kwargs: Any) -> Env:
     resolved = resolve(id)
     builder = _builder(resolved)
     _check_kwargs(resolved, builder, kwargs)
-    env = builder(**kwargs)
-    if not isinstance(env, Env):
-        raise RecipeError(
-            f"{resolved} builds a {type(env).__name__}: it must return an object derived from ragen_verl.Env."
-        )
-    return env
+    return as_env(resolved, builder(**kwargs))
+
+
+def as_env(name: str, built: Any) -> Env:
+    """Return `built` if it is an `Env`, a plain gymnasium environment as one; raise RecipeError for anything else."""
+    if isinstance(built, Env):
+        return built
+    if isinstance(built, gymnasium.Env):
+        return _plain().BuiltEnv(name, built)
+    raise RecipeError(
+        f"{name} builds a {type(built).__name__}: it must return an object derived from ragen_verl.Env or "
+        "gymnasium.Env."
+    )
 
 
 def check(id: str, kwargs: Mapping[str, Any] | None = None) -> None:
@@ -120,94 +130,120 @@ def resolve(id: str) -> str:
         known = _known()
         if id in known or _adapted(id):
             return id
+        if (fault := _scan(GROUP).faults.get(id)) is not None:
+            raise RecipeError(fault)
         versions = [(int(m["version"]), full) for full in known if (m := _ID.fullmatch(full)) and m["name"] == id]
         if versions:
             return max(versions)[1]
-    raise UnknownEnv(_unknown_message(id, sorted(known)))
+    raise UnknownEnv(_unknown(id, known))
 
 
-def _unknown_message(id: str, known: list[str]) -> str:
-    if not known:
-        return f"There is no environment {id!r}: none is installed, so reinstall ragen-verl."
-    # Compare without case and version: "sokoban" or "Sokobann-v1" should both point at Sokoban-v0.
-    bare = {full: full.rpartition("-v")[0].casefold() for full in known}
-    wanted = re.sub(r"-v\d*$", "", str(id)).casefold()
-    nearest = max(known, key=lambda full: difflib.SequenceMatcher(None, wanted, bare[full]).ratio())
-    known_prefixes = "".join(f" {prefix}:..." for prefix in adapters())
-    return (
-        f"There is no environment {id!r}; did you mean {_nearest_prefix(id) or nearest!r}? Known: {', '.join(known)}"
-        + (f"; of other packages:{known_prefixes}." if known_prefixes else ".")
-    )
-
-
-def _nearest_prefix(id: str) -> str | None:
-    """Return `id` with the adapter's prefix that it nearly has, None where it has a known prefix or none."""
+def _unknown(id: str, known: Iterable[str]) -> str:
+    """The message about an unknown id, with the nearest known one: with its prefix where an adapter knows the name."""
     prefix, colon, name = str(id).partition(":")
-    near = difflib.get_close_matches(prefix, adapters(), n=1) if colon else []
-    return f"{near[0]}:{name or '...'}" if near else None
+    if colon:
+        near = nearest(prefix, {one: f"{one}:{name or '...'}" for one in adapters()})
+        return f"There is no environment {id!r}: {near}"
+    # Compared without the version: "sokoban" and "Sokobann-v1" both mean Sokoban-v0.
+    bare = {_without_version(full): full for full in known}
+    prefixed = {_without_version(name): f"{prefix}:{name}" for prefix in adapters() for name in _names(prefix)}
+    near = nearest(_without_version(str(id)), {**prefixed, **bare})
+    if near.startswith("known are"):
+        near = nearest("", list(known))
+        begins = (one for one in adapters() if str(id).casefold().startswith(one))
+        others = ", ".join(f"{one}:..." for one in adapters())
+        near = next((f"did you mean {one}:{id}?" for one in begins), f"{near[:-1]}; of other packages {others}.")
+    return f"There is no environment {id!r}: {near}"
+
+
+def _without_version(id: str) -> str:
+    return re.sub(r"-v\d*$", "", id)
+
+
+def _names(prefix: str) -> list[str]:
+    """Names that an adapter knows without importing its package: what `names()` of its entry point returns, if any."""
+    try:
+        return list(getattr(_load(f"The adapter {prefix}:", _scan(ADAPTERS).entries[prefix]), "names", list)())
+    except Exception:  # another mistake than the one that is being told
+        return []
 
 
 def adapters() -> list[str]:
     """Return the prefixes of ids that go to an adapter, sorted."""
-    return sorted(_adapters())
+    return sorted(_scan(ADAPTERS).entries)
 
 
 def _adapted(id: str) -> bool:
     """Whether an id has the prefix of an adapter and a name behind it."""
     prefix, _, name = str(id).partition(":")
-    return bool(name) and prefix in _adapters()
+    return bool(name) and prefix in _scan(ADAPTERS).entries
+
+
+def faults() -> list[str]:
+    """Return a sentence about each declaration of an installed package that cannot be used."""
+    return [*_scan(GROUP).faults.values(), *_scan(ADAPTERS).faults.values()]
 
 
 def _known() -> dict[str, _Entry]:
-    return {**_declared(), **_registered}
+    return {**_scan(GROUP).entries, **_registered}
+
+
+class _Scan(NamedTuple):
+    """What installed packages declare in a group: what can be used, and name -> why it cannot be."""
+
+    entries: dict[str, _Entry]
+    faults: dict[str, str]
 
 
 @cache
-def _declared() -> dict[str, _Entry]:
-    """Return what installed packages declare (reading their metadata takes milliseconds, hence the cache)."""
-    found: dict[str, _Entry] = {}
-    for point in entry_points(group=GROUP):
+def _scan(group: str) -> _Scan:
+    """Return what is declared in `group` (reading the packages' metadata takes milliseconds, hence the cache)."""
+    declared: dict[str, dict[str, _Entry]] = {}
+    for point in entry_points(group=group):
         package = point.dist.name if point.dist else "an unnamed package"
-        entry = _Entry(point.value, package=package)
-        if not _ID.fullmatch(point.name):
-            raise RecipeError(
-                f"The package {package} declares the environment {point.name!r}, whose id must end in a version: "
-                f"call it {point.name + '-v0'!r}."
+        declared.setdefault(point.name, {}).setdefault(point.value, _Entry(point.value, package=package))
+    found = _Scan({}, {})
+    for name, entries in declared.items():
+        packages = [entry.package for entry in entries.values()]
+        if group == GROUP and not _ID.fullmatch(name):
+            found.faults[name] = (
+                f"The package {packages[0]} declares the environment {name!r}, whose id must end in a version: "
+                f"call it {name + '-v0'!r}."
             )
-        other = found.setdefault(point.name, entry)
-        if other.target != entry.target:
-            raise RecipeError(
-                f"The packages {other.package} and {package} both declare {point.name}: uninstall one of them."
-            )
+        elif len(entries) > 1:
+            found.faults[name] = f"The packages {' and '.join(packages)} both declare {name}: uninstall one of them."
+        else:
+            [found.entries[name]] = entries.values()
     return found
-
-
-@cache
-def _adapters() -> dict[str, _Entry]:
-    """Return the adapters that installed packages declare, by prefix."""
-    points = entry_points(group=ADAPTERS)
-    return {
-        point.name: _Entry(point.value, package=point.dist.name if point.dist else "an unnamed package")
-        for point in points
-    }
 
 
 def _forget() -> None:
     """Look at the installed packages anew."""
-    _declared.cache_clear()
-    _adapters.cache_clear()
+    _scan.cache_clear()
 
 
 def _builder(id: str) -> Callable[..., Env]:
     """Import what `id` names and return the callable that builds it."""
     if (entry := _known().get(id)) is None:
         prefix, _, name = id.partition(":")
-        return partial(_load(f"The adapter {prefix}:", _adapters()[prefix]), name)
-    return _load(id, entry)
+        return partial(_load(f"The adapter {prefix}:", _scan(ADAPTERS).entries[prefix]), name)
+    target = playable(id, _load(id, entry))
+    return partial(target, **entry.kwargs) if entry.kwargs else target
 
 
-def _load(id: str, entry: _Entry) -> Callable[..., Env]:
-    """Import the target of an entry."""
+def playable(name: str, target: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `target`, or what builds an `Env` from it where it is a plain gymnasium class."""
+    plain = isinstance(target, type) and issubclass(target, gymnasium.Env) and not issubclass(target, Env)
+    return _plain().Declared(name, target) if plain else target
+
+
+def _plain() -> Any:
+    """The module that plays plain gymnasium environments; it is above this one."""
+    return importlib.import_module("ragen_verl.env.adapters.declared")
+
+
+def _load(id: str, entry: _Entry) -> Callable[..., Any]:
+    """Import the target of an entry, which may do anything."""
     target = entry.target
     if isinstance(target, str):
         module, _, attribute = target.partition(":")
@@ -215,16 +251,19 @@ def _load(id: str, entry: _Entry) -> Callable[..., Env]:
             target = importlib.import_module(module.strip())
             for name in attribute.strip().split("."):
                 target = getattr(target, name)
-        except (ImportError, AttributeError) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise RecipeError(
-                f"{id} of {entry.package} cannot be imported from {entry.target!r} ({error}): repair that package."
+                f"{id} of {entry.package} cannot be imported from {entry.target!r} ({type(error).__name__}: {error}): "
+                "repair that package."
             ) from error
-    if not callable(target) or (isinstance(target, type) and not issubclass(target, Env)):
+    if not callable(target) or (isinstance(target, type) and not issubclass(target, gymnasium.Env)):
         raise RecipeError(
-            f"{id} of {entry.package} names {entry.target!r}: make that a class derived from ragen_verl.Env, or a "
-            "callable that returns one."
+            f"{id} of {entry.package} names {entry.target!r}: make that a class derived from ragen_verl.Env or "
+            "gymnasium.Env, or a callable that returns one."
         )
-    return partial(target, **entry.kwargs) if entry.kwargs else target
+    return target
 
 
 def _check_kwargs(id: str, builder: Callable[..., Env], kwargs: Mapping[str, Any]) -> None:

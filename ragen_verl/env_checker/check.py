@@ -9,7 +9,7 @@ from ragen_verl.env_checker.measure import NANO, measure
 from ragen_verl.env_checker.profile import FULL, Profile
 from ragen_verl.env_checker.report import Report, Verdict
 from ragen_verl.env_checker.rules import IN_CALLS, RULES, Case, Unchecked
-from ragen_verl.env_checker.subject import Subject, check_built
+from ragen_verl.env_checker.subject import Subject
 from ragen_verl.errors import RecipeError
 
 MEASURE = "measure"
@@ -68,7 +68,7 @@ def _build(case: Case) -> None:
     except Exception as error:
         raise RecipeError(f"{case.subject.label} cannot be built: {type(error).__name__}: {error}.") from error
     try:
-        check_built(case.calls.supervised(case.build), case.subject.label)
+        case.calls.supervised(case.build)
     except Broken as broken:
         if isinstance(broken.__cause__, RecipeError):
             raise broken.__cause__ from None

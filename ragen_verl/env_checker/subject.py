@@ -10,8 +10,7 @@ from typing import Any
 
 from ragen_verl.env.core import Env
 from ragen_verl.env.hosting.process import EnvProcesses
-from ragen_verl.env.registry import isolation, make
-from ragen_verl.errors import RecipeError
+from ragen_verl.env.registry import as_env, isolation, make, playable
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,14 @@ class Subject:
 
     @classmethod
     def of(cls, id_or_class: str | Callable[..., Env], **kwargs: Any) -> Subject:
-        """The subject that an id, an Env class or a callable that returns an Env stands for."""
+        """The subject that an id, a class of environments or a callable that returns one stands for."""
         if isinstance(id_or_class, str):
             apart = isolation(id_or_class) == "process"
             build = partial(_make_apart if apart else make, id_or_class, **kwargs)
             return cls(id_or_class, build, kwargs, id=id_or_class, apart=apart)
         name = getattr(id_or_class, "__qualname__", type(id_or_class).__name__)
-        return cls(name, partial(id_or_class, **kwargs), kwargs, target=_target(id_or_class))
+        build = partial(_built, name, partial(playable(name, id_or_class), **kwargs))
+        return cls(name, build, kwargs, target=_target(id_or_class))
 
     def prepare(self) -> None:
         """Start what it is played in and have it imported there, so that no call's time holds that."""
@@ -80,13 +80,8 @@ def _make_apart(id: str, **kwargs: Any) -> Env:
     return _processes().worker().make(id, **kwargs)
 
 
-def check_built(env: Any, label: str) -> Env:
-    """`env` itself, if it is an environment."""
-    if not isinstance(env, Env):
-        raise RecipeError(
-            f"{label} builds a {type(env).__name__}: it must return an object derived from ragen_verl.Env."
-        )
-    return env
+def _built(name: str, build: Callable[[], Any]) -> Env:
+    return as_env(name, build())
 
 
 def _target(target: Callable[..., Env]) -> str:

@@ -282,8 +282,8 @@ def test_a_text_that_breaks_the_environment_cuts_the_episode_off(odd):
 @pytest.mark.parametrize(
     ("id", "kwargs", "error", "message"),
     [
-        ("gymnasium:Taxy-v4", {}, UnknownEnv, "did you mean 'Taxi-v4'"),
-        ("gymnsium:Taxi-v4", {}, UnknownEnv, "did you mean 'gymnasium:Taxi-v4'"),
+        ("gymnasium:Taxy-v4", {}, UnknownEnv, "did you mean Taxi-v4"),
+        ("gymnsium:Taxi-v4", {}, UnknownEnv, "did you mean gymnasium:Taxi-v4"),
         ("gymnasium:", {}, UnknownEnv, "gymnasium:..."),
         ("gymnasium:Pendulum-v1", {}, RecipeError, "only Discrete and Text"),
         ("gymnasium:Odd-v0", {"image": True}, RecipeError, "12288 numbers, more than 512"),
@@ -298,7 +298,7 @@ def test_a_text_that_breaks_the_environment_cuts_the_episode_off(odd):
         ("textarena:Wordel-v0", {}, UnknownEnv, "Wordle-v0"),
         ("textarena:ConnectFour-v0", {}, RecipeError, "several players"),
         ("textarena:GuessTheNumber-v0", {"colour": 1}, BadEnvKwargs, "'colour'"),
-        pytest.param(*("reasoning-gym:countdwn", {}, UnknownEnv, "'countdown'"), marks=slow),
+        pytest.param(*("reasoning-gym:countdwn", {}, UnknownEnv, "did you mean countdown"), marks=slow),
         pytest.param(*("reasoning-gym:countdown", {"colour": 1}, BadEnvKwargs, "'colour'"), marks=slow),
         pytest.param(
             *("reasoning-gym:countdown", {"min_numbers": -1}, RecipeError, "does not take these values"), marks=slow
@@ -491,6 +491,30 @@ def test_the_global_generators_come_back_after_an_error():
     assert random.getstate() == before
 
 
+@pytest.mark.parametrize(("budget", "wanted"), [(None, 200), (500, 475), (20, 20)])
+def test_cart_pole_can_be_solved_within_its_budget(budget, wanted):
+    env = make("gymnasium:CartPole-v1", max_actions=budget)
+    env.reset(seed=0)
+    solved = [env.after("x", 1.0, terminated=False, truncated=False).info["success"] for _ in range(env.max_actions)]
+    assert solved.index(True) + 1 == wanted
+
+
+def test_a_module_before_the_name_is_imported(tmp_path, monkeypatch):
+    (tmp_path / "brings_one.py").write_text(
+        "import gymnasium\ngymnasium.register('Brought-v0', 'gymnasium.envs.toy_text:CliffWalkingEnv')\n"
+    )
+    (tmp_path / "brings_nothing.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert make("gymnasium:brings_one:Brought-v0").reset(seed=0)
+    gymnasium.registry.pop("Brought-v0")
+    with pytest.raises(RecipeError, match="brings_nothing cannot be imported \\(ZeroDivisionError"):
+        make("gymnasium:brings_nothing:Brought-v0")
+    with pytest.raises(RecipeError, match="needs the package brings_no_more"):
+        make("gymnasium:brings_no_more:Brought-v0")
+    with pytest.raises(UnknownEnv, match="did you mean CliffWalking-v1"):
+        make("gymnasium:brings_one:CliffWalkin-v1")
+
+
 # the registry
 
 
@@ -501,7 +525,7 @@ class Mine(Env):
 
 def test_another_package_can_bring_its_own_prefix(monkeypatch):
     entry = registry._Entry(f"{__name__}:Mine")
-    monkeypatch.setattr(registry, "_adapters", lambda: {"mine": entry})
+    monkeypatch.setattr(registry, "_scan", lambda group: registry._Scan({"mine": entry}, {}))
     assert (make("mine:a b:c", size=3).name, make("mine:x").size) == ("a b:c", 1)
     check("mine:x", {"size": 2})
     with pytest.raises(BadEnvKwargs, match="'colour'"):

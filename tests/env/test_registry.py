@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from functools import partial
 
+import gymnasium
 import pytest
 from paths import ROOT
 from ragen_envs.bandit import Bandit
 
-from ragen_verl import Env, make, register
+from ragen_verl import Env, env_checker, make, register
 from ragen_verl.env import check, ids, registry
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
 
@@ -44,12 +47,13 @@ def test_bare_name_means_the_highest_version():
         ("zzz", None),
     ],
 )
-def test_unknown_id_names_the_nearest_and_lists_all(asked, nearest):
+def test_unknown_id_names_the_nearest_or_lists_all(asked, nearest):
     with pytest.raises(UnknownEnv) as error:
         make(asked)
-    assert all(id in str(error.value) for id in ids())
     if nearest:
-        assert f"did you mean '{nearest}'?" in str(error.value)
+        assert f"did you mean {nearest}?" in str(error.value)
+    else:
+        assert all(id in str(error.value) for id in ids())
 
 
 @pytest.mark.parametrize("call", [lambda id, kw: make(id, **kw), check])
@@ -168,19 +172,160 @@ def test_package_installed_after_the_first_look_is_found(installed_example, monk
         make("GuessNumber-v0")
     monkeypatch.syspath_prepend(str(installed_example))
     assert make("GuessNumber-v0").largest == 16
-    registry._declared.cache_clear()
+    registry._forget()
 
 
-def test_two_packages_with_one_id_are_refused(tmp_path, monkeypatch):
-    for name in ("one", "two"):
-        info = tmp_path / f"{name}-1.0.dist-info"
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """A function that declares things in the name of a package, as its installed metadata would."""
+
+    def declare(package: str, text: str, group: str = registry.GROUP) -> None:
+        info = tmp_path / f"{package}-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[ragen_verl.envs]\nClash-v0 = {name}:Env\n")
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{text}\n")
+        registry._forget()
+
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry._declared.cache_clear()
-    with pytest.raises(RecipeError, match=r"packages (one and two|two and one) both declare Clash-v0"):
-        ids()
+    yield declare
     monkeypatch.undo()
-    registry._declared.cache_clear()
-    assert "Sokoban-v0" in ids()
+    registry._forget()
+
+
+def test_two_packages_with_one_id_lose_that_id_alone(install):
+    install("one", "Clash-v0 = one:Env\nBandit-v0 = one:Env")
+    install("two", "Clash-v0 = two:Env\nFine-v0 = ragen_envs.bandit:Bandit")
+    assert "Clash-v0" not in ids() and isinstance(make("Fine-v0"), Bandit) and make("Sokoban")
+    with pytest.raises(RecipeError, match=r"packages (one and two|two and one) both declare Clash-v0"):
+        make("Clash-v0")
+    with pytest.raises(RecipeError, match="both declare Bandit-v0: uninstall one"):
+        make("Bandit-v0")
+    assert len(registry.faults()) == 2
+
+
+def test_a_declared_name_without_a_version_harms_no_other(install):
+    install("one", "NoVersion = ragen_envs.bandit:Bandit\nFine-v0 = ragen_envs.bandit:Bandit")
+    assert {"Fine-v0", "Sokoban-v0"} <= set(ids()) and isinstance(make("Fine"), Bandit)
+    with pytest.raises(RecipeError, match=r"package one declares the environment 'NoVersion'.*call it 'NoVersion-v0'"):
+        make("NoVersion")
+
+
+@pytest.mark.parametrize("code", ["1 / 0", "raise SystemExit(3)", "raise BaseException('no')", "import no_such_thing"])
+def test_an_import_that_raises_anything_harms_no_other(install, tmp_path, monkeypatch, code):
+    (tmp_path / "raises.py").write_text(code)
+    install("one", "Raises-v0 = raises:Env")
+    assert {"Raises-v0", "Sokoban-v0"} <= set(ids())
+    with pytest.raises(RecipeError, match="Raises-v0 of one cannot be imported"):
+        make("Raises-v0")
+    with pytest.raises(UnknownEnv, match="did you mean Sokoban-v0"):
+        make("Sokobann")
+
+
+@pytest.mark.parametrize("text", ["bad = raises:Env", "gymnasium = raises:Env"])
+def test_a_bad_adapter_harms_no_other(install, text):
+    install("one", text, registry.ADAPTERS)
+    with pytest.raises(RecipeError):
+        make(text.partition(" ")[0] + ":Taxi-v4")
+    assert make("minigrid:MiniGrid-Empty-5x5-v0") and make("Sokoban")
+    with pytest.raises(UnknownEnv, match="did you mean Sokoban-v0"):
+        make("Sokobann")
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("MiniGrid-LavaGapS5-v0", "minigrid:MiniGrid-LavaGapS5-v0"),
+        ("BabyAI-GoToRedBall-v0", "minigrid:BabyAI-GoToRedBall-v0"),
+        ("Taxi-v4", "gymnasium:Taxi-v4"),
+        ("gimnasium:Taxi-v4", "gymnasium:Taxi-v4"),
+    ],
+)
+def test_an_id_without_its_prefix_is_answered_with_it(asked, meant):
+    with pytest.raises(UnknownEnv, match=f"did you mean {meant}\\?"):
+        make(asked)
+
+
+def test_an_id_of_a_package_that_is_absent_gets_its_prefix(monkeypatch):
+    monkeypatch.setattr(registry, "_names", lambda prefix: [])
+    with pytest.raises(UnknownEnv, match="did you mean minigrid:MiniGrid-LavaGapS5-v0"):
+        make("MiniGrid-LavaGapS5-v0")
+
+
+class Secret(gymnasium.Env):
+    """A plain gymnasium environment in words: nothing in it knows of ragen_verl."""
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+    action_space = gymnasium.spaces.Text(20)
+    observation_space = gymnasium.spaces.Text(100)
+    instruction = "Say the number."
+
+    def __init__(self, largest=9, render_mode=None):
+        self.largest, self.render_mode = largest, render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.number = int(self.np_random.integers(self.largest))
+        return f"A number below {self.largest}.", {}
+
+    def step(self, action):
+        valid = action.isdecimal()
+        right = valid and int(action) == self.number
+        luck = int(self.np_random.integers(10**6))
+        return f"No, {luck}.", float(right), right, False, {"action_is_valid": valid, "success": right}
+
+    def render(self):
+        return ""
+
+
+class Doors(Secret):
+    action_space = gymnasium.spaces.Discrete(2, start=3)
+    observation_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, max_actions=7):
+        super().__init__()
+        self.most = max_actions
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action):
+        return 1, float(action == 4), action == 4, False, {}
+
+
+@pytest.mark.parametrize("target", [Secret, partial(Secret), lambda largest=9: Secret(largest)])
+def test_a_plain_gymnasium_class_is_played_by_its_id(target):
+    register("Secret-v0", target)
+    env = make("Secret", largest=5)
+    assert env.reset(seed=3) == ("A number below 5.", {}) and env.actions is None
+    assert env.instruction == "Say the number."
+    step = env.step("seven")
+    assert step.observation.startswith("No, ") and not step.info["action_is_valid"]
+    step = env.step(str(env.env.number))
+    assert step.reward == 1.0 and step.terminated and step.info["success"] and step.info["action_is_valid"]
+    said = set()
+    for rollout_index in (0, 1, 1):
+        env.reset(seed=3, options={"rollout_index": rollout_index})
+        said.add(env.step("x").observation)
+    assert len(said) == 2
+
+
+def test_a_plain_class_takes_its_own_and_the_adapter_s_arguments():
+    register("Secret-v0", Secret)
+    register("Doors-v0", Doors)
+    assert make("Secret-v0", largest=3, max_actions=4, instruction="Guess.").max_actions == 4
+    env = make("Doors-v0", action_names=["left", "right"], max_actions=5)
+    assert env.env.most == 5 and env.actions == ("left", "right")  # its own argument of that name comes first
+    assert env.reset(seed=0)[0] == "state 0" and env.step("RIGHT").terminated
+    with pytest.raises(BadEnvKwargs, match="'colour'; it accepts largest, render_mode, action_names"):
+        check("Secret-v0", {"colour": 1})
+    with pytest.raises(BadEnvKwargs, match="takes free text"):
+        make("Secret-v0", action_names=["a"])
+    assert pickle.loads(pickle.dumps(env)).step("left").observation == "state 1"
+
+
+def test_a_declared_plain_class_passes_the_checker(install, tmp_path):
+    (tmp_path / "plain_secret.py").write_text(f"import gymnasium\n\n\n{inspect.getsource(Secret)}")
+    install("plain", "PlainSecret-v0 = plain_secret:Secret")
+    report = env_checker.check(env_checker.Subject.of("PlainSecret-v0"), env_checker.QUICK, skip=["processes"])
+    assert report.ok, report

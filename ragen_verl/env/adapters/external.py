@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import math
@@ -12,7 +11,7 @@ from typing import Any
 
 from ragen_verl.env.core import Names, Step
 from ragen_verl.env.text import FreeTextEnv, encodable
-from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv
+from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv, nearest
 
 QUESTION = "Answer the question. Give the answer alone, in the form that is asked for."
 """The instruction where an episode is one question of a package."""
@@ -35,12 +34,12 @@ def need(module: str, extra: str, prefix: str) -> ModuleType:
         ) from error
 
 
-def nearest(name: str, known: Iterable[str], what: str) -> UnknownEnv:
-    """The error for an unknown name, with up to three known names that are most like it."""
-    folded = {one.casefold(): one for one in known}
-    near = [folded[one] for one in difflib.get_close_matches(str(name).casefold(), folded, n=3, cutoff=0.3)]
-    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f" among its {len(folded)}."
-    return UnknownEnv(f"{what} has no environment {name!r}{hint}")
+def unknown(name: str, known: Iterable[str], what: str) -> UnknownEnv:
+    """The error for an unknown name, with the known name that is most like it."""
+    names = list(known)
+    near = nearest(name, names)
+    hint = near if near.startswith("did") else f"it is none of its {len(names)}."
+    return UnknownEnv(f"{what} has no environment {name!r}: {hint}")
 
 
 def check_budget(prefix: str, max_actions: Any) -> None:

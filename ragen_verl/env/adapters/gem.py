@@ -13,12 +13,12 @@ from ragen_verl.env.adapters.external import (
     QUESTION,
     ExternalEnv,
     cut,
-    nearest,
     need,
     needs_nltk,
     one_line,
     reject,
     sendable,
+    unknown,
 )
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.adapters.reasoning_gym import harmless
@@ -95,7 +95,7 @@ class GemEnv(ExternalEnv):
         super().__init__(f"gem:{name}", max_actions, success_return)
         known = _package().ENV_REGISTRY
         if name not in known:
-            raise nearest(name, known, "gem")
+            raise unknown(name, known, "gem")
         self.id, self.kwargs = name, kwargs
         self._module = str(known[name].entry_point).partition(":")[0]
         self._asks = not self._module.startswith(_GAMES)

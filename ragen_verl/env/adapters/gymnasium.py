@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -10,9 +12,12 @@ import numpy as np
 from gymnasium import spaces
 
 from ragen_verl.env.adapters import describe, tables
-from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, nearest, reject
+from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, one_line, reject, unknown
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra
+
+MINIGRID = ("MiniGrid-", "BabyAI-")
+"""How the ids begin that are drawn by `adapters.minigrid`."""
 
 _DEFAULT_ACTIONS = 100
 _MOST_DISCRETE = 200
@@ -32,24 +37,27 @@ class GymnasiumEnv(ExternalEnv):
 
     ## Observation Space
 
-    Text: sentences for Taxi, CliffWalking and Blackjack; what the "ansi" rendering draws where an environment has
-    one; else the observation in words: numbers rounded to `decimals`, dictionaries and tuples entry by entry. Spaces
-    of more than 512 numbers, such as images, are refused.
+    Text: sentences for Taxi, CliffWalking and Blackjack; the observation itself where its space is Text; what the
+    "ansi" rendering draws where an environment has one; else the observation in words: numbers rounded to `decimals`,
+    dictionaries and tuples entry by entry. Spaces of more than 512 numbers, such as images, are refused.
 
     ## Starting State
 
-    `reset(seed=seed)` of the environment. Afterwards its generator (`np_random`) is replaced by the one of (seed,
-    member): members of a group start alike and have their own luck. An environment that keeps further generators
-    gives its members the same luck. One that draws from the process's global generators is not reproducible.
+    `reset(seed=seed)` of the environment. Afterwards its generator (`np_random`) is replaced by the one of the seed and
+    the rollout index: rollouts of a group start alike and then have transitions of their own. An environment that keeps
+    further generators gives all rollouts of a group the same transitions. One that draws from the process's global
+    generators is not reproducible.
 
     ## Rewards
 
-    The environment's own. One that is no finite number is an error.
+    The environment's own. One that is no finite number is an error. `info["action_is_valid"]` and
+    `info["action_is_effective"]` are taken over where the environment gives them.
 
     ## Episode End
 
     The environment's own, with its time limit. Solved: `info["is_success"]` or `info["success"]` where the
-    environment gives one, else it terminated with a positive reward (CliffWalking: it terminated).
+    environment gives one, else it terminated with a positive reward (CliffWalking: it terminated; CartPole: it stood
+    for 475 steps, or for `max_actions` where that is less).
 
     ## Arguments
 
@@ -81,40 +89,56 @@ class GymnasiumEnv(ExternalEnv):
         if isinstance(decimals, bool) or not isinstance(decimals, int) or not 0 <= decimals <= 12:
             raise BadEnvKwargs(f"{self.prefix}: decimals must be an integer from 0 to 12, not {decimals!r}.")
         spec = self._spec(id)
-        super().__init__(f"{self.prefix}:{spec.id}", max_actions, success_return)
+        super().__init__(self._name(spec), max_actions, success_return)
         self.decimals = decimals
         self.env = self._build(spec, kwargs)
         if max_actions is None:
             self.max_actions = min(self._time_limit() or _DEFAULT_ACTIONS, MOST_ACTIONS)
         self.table = tables.of(spec.entry_point)
-        if success_return is None:
-            self.success_return = self.table.success_return
+        if success_return is None and self.table.success_return is not None:
+            self.success_return = min(self.table.success_return, self.max_actions * self.table.most_a_step)
         self.actions = self._action_names(action_names)
         self.instruction = instruction or self._task()
 
+    @staticmethod
+    def names() -> list[str]:
+        """The ids that gymnasium knows now, those of MiniGrid apart."""
+        return [id for id in gymnasium.registry if not id.startswith(MINIGRID)]
+
+    def _name(self, spec: Any) -> str:
+        return f"{self.prefix}:{spec.id}"
+
     def _spec(self, id: str) -> Any:
-        """Return gymnasium's spec of an id; a retired version gives the newest one."""
+        """Return gymnasium's spec of an id, its module imported; a retired version gives the newest one."""
         module, _, name = id.rpartition(":")
+        if module:
+            self._import(module, id)
         known = gymnasium.registry
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
-                return gymnasium.spec(id)
+                return gymnasium.spec(name)
         except (gymnasium.error.DeprecatedEnv, gymnasium.error.VersionNotFound):
             bare = name.rpartition("-v")[0]
             versions = [spec for spec in known.values() if spec.name == bare or f"{spec.namespace}/{spec.name}" == bare]
             newest = max(versions, key=lambda spec: spec.version or 0)
             warnings.warn(f"gymnasium has no {name} any more: {newest.id} is played instead.", stacklevel=2)
             return newest
-        except (gymnasium.error.UnregisteredEnv, gymnasium.error.Error) as error:
-            raise nearest(name, known, "gymnasium") from error
+        except gymnasium.error.Error as error:
+            raise unknown(name, known, "gymnasium") from error
+
+    def _import(self, module: str, id: str) -> None:
+        try:
+            importlib.import_module(module)
         except ModuleNotFoundError as error:
-            raise MissingExtra(f"{self.prefix}:{id} needs the package {module or error.name}: install it.") from error
+            raise MissingExtra(f"{self.prefix}:{id} needs the package {error.name}: install it.") from error
+        except Exception as error:
+            raise reject(self.prefix, f"{module} cannot be imported ({one_line(error, 300)}).") from error
 
     def _build(self, spec: Any, kwargs: dict[str, Any]) -> gymnasium.Env:
         build = {"disable_env_checker": True, **kwargs}
-        modes = _render_modes(spec)
-        if "render_mode" not in kwargs and "ansi" in modes:
+        ansi = "ansi" in _render_modes(spec)
+        if "render_mode" not in kwargs and ansi:
             build["render_mode"] = "ansi"
         try:
             env = gymnasium.make(spec, **build)
@@ -124,6 +148,10 @@ class GymnasiumEnv(ExternalEnv):
             raise MissingExtra(f"{self.name} needs another package: {error}.") from error
         except (gymnasium.error.Error, ImportError, ValueError, AssertionError) as error:
             raise reject(self.prefix, f"{self.name} cannot be built ({type(error).__name__}: {error}).") from error
+        return self._checked(env, ansi)
+
+    def _checked(self, env: gymnasium.Env, ansi: bool) -> gymnasium.Env:
+        """Return `env` if its spaces can be played and shown in words."""
         if not isinstance(env.action_space, (spaces.Discrete, spaces.Text)):
             raise reject(
                 self.prefix,
@@ -131,7 +159,7 @@ class GymnasiumEnv(ExternalEnv):
             )
         if isinstance(env.action_space, spaces.Discrete) and env.action_space.n > _MOST_DISCRETE:
             raise reject(self.prefix, f"{self.name} has {env.action_space.n} actions, more than {_MOST_DISCRETE}.")
-        if not self._in_words("ansi" in modes) and (reason := describe.too_large(env.observation_space)):
+        if not self._in_words(ansi) and (reason := describe.too_large(env.observation_space)):
             raise reject(self.prefix, f"{self.name} has observations that cannot be put in words: {reason}.")
         return env
 
@@ -158,13 +186,14 @@ class GymnasiumEnv(ExternalEnv):
         return names
 
     def _task(self) -> str:
-        return self.table.instruction or (
+        given = getattr(self.env.unwrapped, "instruction", None)
+        return (given if isinstance(given, str) else self.table.instruction) or (
             f"You are playing {self.env.spec.id if self.env.spec else self.name}. Choose actions so that the sum of "
             "the rewards becomes as large as possible."
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset with the group's seed, then hand over the member's luck."""
+        """Reset with the group's seed, then hand over the generator of this rollout."""
         super().reset(seed=seed, options=options)
         further = {key: value for key, value in (options or {}).items() if key != "rollout_index"}
         raw, _ = self.env.reset(seed=self.seed, options=further or None)
@@ -197,14 +226,18 @@ class GymnasiumEnv(ExternalEnv):
             reward,
             terminated=terminated,
             truncated=truncated,
-            success=_success(info, self.table, terminated),
+            success=_flag(
+                info, "is_success", "success", otherwise=bool(terminated) if self.table.solved_by_ending else None
+            ),
+            valid=bool(_flag(info, "action_is_valid", otherwise=True)),
+            effective=_flag(info, "action_is_effective", otherwise=None),
         )
 
     def _text(self, raw: Any) -> str:
         """Return an observation in words."""
         if self.table.describe is not None:
             return self.table.describe(self.env.unwrapped, raw)
-        if self.env.render_mode == "ansi":
+        if self.env.render_mode == "ansi" and not isinstance(self.env.observation_space, spaces.Text):
             return cut(describe.plain(self.env.render()).rstrip())
         return cut(describe.words(raw, self.env.observation_space, self.decimals))
 
@@ -222,8 +255,7 @@ def _render_modes(spec: Any) -> list[str]:
         return []
 
 
-def _success(info: dict[str, Any], table: tables.Table, terminated: bool) -> bool | None:
-    for key in ("is_success", "success"):
-        if isinstance(info.get(key), (bool, int, np.bool_, np.integer)):
-            return bool(info[key])
-    return bool(terminated) if table.solved_by_ending else None
+def _flag(info: Mapping[str, Any], *keys: str, otherwise: bool | None) -> bool | None:
+    """Return the first entry among `keys` that is a bool, or a number that stands for one."""
+    given = (info.get(key) for key in keys)
+    return next((bool(one) for one in given if isinstance(one, (bool, int, np.bool_, np.integer))), otherwise)

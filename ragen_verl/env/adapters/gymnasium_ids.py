@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen_verl.env.adapters.gymnasium import GymnasiumEnv
+from ragen_verl.env.adapters.gymnasium import MINIGRID, GymnasiumEnv
 from ragen_verl.env.adapters.minigrid import MiniGridEnv
 
 
 def build(id: str, **kwargs: Any) -> GymnasiumEnv:
     """Return the environment behind "gymnasium:`id`"; those of MiniGrid are drawn as "minigrid:`id`" draws them."""
-    if id.startswith(("MiniGrid-", "BabyAI-")):
+    if id.startswith(MINIGRID):
         return MiniGridEnv(id, **kwargs)
     return GymnasiumEnv(id, **kwargs)
+
+
+build.names = GymnasiumEnv.names  # type: ignore[attr-defined]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
+
 from ragen_verl.env.adapters.external import need
-from ragen_verl.env.adapters.gymnasium import GymnasiumEnv
+from ragen_verl.env.adapters.gymnasium import MINIGRID, GymnasiumEnv
 from ragen_verl.errors import BadEnvKwargs
 
 _ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
@@ -92,6 +94,11 @@ class MiniGridEnv(GymnasiumEnv):
             max_actions=max_actions,
             **kwargs,
         )
+
+    @staticmethod
+    def names() -> list[str]:
+        """The ids that gymnasium knows of it now."""
+        return [id for id in gymnasium.registry if id.startswith(MINIGRID)]
 
     def _in_words(self, ansi: bool) -> bool:
         return True

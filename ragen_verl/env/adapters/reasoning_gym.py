@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any
 
-from ragen_verl.env.adapters.external import QUESTION, ExternalEnv, cut, nearest, need, reject
+from ragen_verl.env.adapters.external import QUESTION, ExternalEnv, cut, need, reject, unknown
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs
@@ -76,7 +76,7 @@ class ReasoningGymEnv(ExternalEnv):
         package = need("reasoning_gym", "reasoning-gym", "reasoning-gym")
         known = package.factory.DATASETS
         if task not in known:
-            raise nearest(task, known, "reasoning-gym")
+            raise unknown(task, known, "reasoning-gym")
         if taken := [key for key in _OURS if key in kwargs]:
             raise BadEnvKwargs(f"{self.name}: {taken[0]} is set by the rollout, so leave it out.")
         self.task = task

@@ -21,6 +21,7 @@ class Table:
         describe: (environment, observation) -> text, None for the general way.
         solved_by_ending: to terminate is to succeed, whatever the reward.
         success_return: sum of rewards that counts as solved, None for "terminated with a positive reward".
+        most_a_step: the largest reward of a step; a smaller budget asks for a smaller sum.
     """
 
     actions: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class Table:
     describe: Callable[[Any, Any], str] | None = None
     solved_by_ending: bool = False
     success_return: float | None = None
+    most_a_step: float = float("inf")
 
 
 def of(entry_point: Any) -> Table:
@@ -111,6 +113,7 @@ TABLES = {
         "the pole leans more than 12 degrees (0.209 rad) or the cart leaves -2.4 to 2.4.",
         partial(_named, ("cart position", "cart velocity", "pole angle (rad)", "pole angular velocity")),
         success_return=475.0,
+        most_a_step=1.0,
     ),
     "MountainCarEnv": Table(
         ("left", "coast", "right"),

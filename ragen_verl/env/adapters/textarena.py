@@ -9,12 +9,12 @@ from ragen_verl.env.adapters.external import (
     MOST_ACTIONS,
     ExternalEnv,
     cut,
-    nearest,
     need,
     needs_nltk,
     one_line,
     reject,
     sendable,
+    unknown,
 )
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
@@ -77,7 +77,7 @@ class TextArenaEnv(ExternalEnv):
         for variant in _VARIANTS:
             bare = bare.removesuffix(variant)
         if bare not in known:
-            raise nearest(name, [one for one in known if not one.endswith(_VARIANTS)], "TextArena")
+            raise unknown(name, [one for one in known if not one.endswith(_VARIANTS)], "TextArena")
         self.randomness = GlobalRandomness()
         self.game = self._build(package, f"{bare}-raw", kwargs)
         self._board = ""

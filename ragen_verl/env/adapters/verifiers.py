@@ -18,7 +18,7 @@ from typing import Any
 
 from gymnasium.error import ResetNeeded
 
-from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, nearest, reject, sendable
+from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, reject, sendable, unknown
 from ragen_verl.env.adapters.inverted import Ask, Inverted, Messages
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
@@ -349,7 +349,7 @@ def _check_taskset(vf: Any, name: str) -> None:
         needs = re.compile(r"verifiers\b(?!.*extra ==)")
         users = (one.name for one in distributions() if any(map(needs.match, one.requires or ())))
         built_in = (one.name for one in iter_modules(importlib.import_module("verifiers.v1.tasksets").__path__))
-        raise nearest(name, {*users, *built_in}, "verifiers") from error
+        raise unknown(name, {*users, *built_in}, "verifiers") from error
 
 
 def _sentence(error: Any) -> str:

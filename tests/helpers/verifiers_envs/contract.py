@@ -233,7 +233,7 @@ def test_several_runs_of_the_agent_are_refused():
 @pytest.mark.parametrize(
     ("name", "kwargs", "error", "message"),
     [
-        ("textarna", {}, UnknownEnv, "did you mean 'textarena'"),
+        ("textarna", {}, UnknownEnv, "did you mean textarena"),
         ("json", {}, RecipeError, "is no taskset of verifiers 0.4"),
         ("vf-sums", {"colour": 1}, BadEnvKwargs, "taskset.colour: Extra inputs are not permitted"),
         ("vf-sums", {"size": "many"}, BadEnvKwargs, "taskset.size"),

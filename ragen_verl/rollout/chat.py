@@ -7,6 +7,7 @@ chat template by rendering it with sentinel texts, so no model family needs a ru
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,11 @@ from ragen_verl.rollout.protocol import TAGS, Protocol
 
 # Plain words: no template treats them specially, and no white space at their ends that a template could trim.
 _SYSTEM, _USER, _REPLY = "sentinelsystem", "sentineluser{}end", "sentinelreply{}end"
+
+# an added token that a template could give a meaning to: `<tool_call>`, `[INST]`; not a word, nor white space
+_CONTROL = re.compile(r"[^\w\s](?=\S*\w)\S*[^\w\s]")
+
+_THOUGHTS = re.compile(r"\s*</?think>\s*")
 
 Message = dict[str, str]
 
@@ -39,19 +45,23 @@ class ChatTokens:
         self._kwargs = dict(template_kwargs or {})
         if not getattr(tokenizer, "chat_template", None):
             raise RecipeError("The tokenizer has no chat template; use an instruct model or set chat_template.")
-        self._special = {
-            index: token.content for index, token in tokenizer.added_tokens_decoder.items() if token.special
-        } | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+        added = tokenizer.added_tokens_decoder
+        self._special = {index: token.content for index, token in added.items() if token.special} | dict(
+            zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
+        )
         self._hidden = {index for index, text in self._special.items() if text not in TAGS}
-        self._armed = [text for text in self._special.values() if len(text) > 2 and text not in TAGS]
+        control = {token.content for token in added.values() if _CONTROL.fullmatch(token.content)}
+        self._armed = [
+            text for text in sorted({*self._special.values(), *control}) if len(text) > 2 and text not in TAGS
+        ]
         self._has_system_role = self._probe_system_role()
-        before, after = self._probe_delta()
-        self._after = after
+        before, after, self._header = self._probe_delta()
+        self._after = after + self._header
         self._before_open, self._before_closed, end_of_turn = self._split_closing(before)
         own = tokenizer.eos_token_id
         self.end_of_turn_id: int = end_of_turn
         self.eos_ids: tuple[int, ...] = (end_of_turn,) if own in (None, end_of_turn) else (end_of_turn, own)
-        self._prefill_ids = self._prefill(after, protocol)
+        self._prefill_ids = self._prefill(self._after, protocol)
 
     # -- the ids ------------------------------------------------------------------------------------------------------
 
@@ -61,7 +71,7 @@ class ChatTokens:
         A model without a system role gets the system text at the head of the user message.
         """
         system, user = self._disarm(system), self._disarm(user)
-        return self._encode(self._render(self._opening(system, user))) + self._prefill_ids
+        return self._encode(self._render(self._opening(system, user)) + self._header) + self._prefill_ids
 
     def turn(self, closed: bool, user: str) -> list[int]:
         """Ids between one sampled response and the next: end of turn, user message, generation prompt, forced tag.
@@ -129,24 +139,25 @@ class ChatTokens:
             messages.append({"role": "user", "content": _USER.format(number)})
         return self._render(messages)
 
-    def _probe_delta(self) -> tuple[str, str]:
-        """Texts before and after the user message in what stands between two responses.
+    def _probe_delta(self) -> tuple[str, str, str]:
+        """Texts before and after the user message in what stands between two responses, and the reply's header.
 
         The template can be continued if what stands between reply k and reply k+1 never depends on k or on the form of
-        the replies, and if everything before reply k was already rendered when reply k was asked for.
+        the replies, and if what was rendered when reply k was asked for is never rendered differently: up to the reply
+        itself, its thoughts aside, because nothing in the id stream is ever rendered again.
         """
-        found = set()
         try:
-            for reply in (_REPLY, f"<think>thoughts</think>\n<answer>{_REPLY}"):
-                shown = [self._conversation(users, reply) for users in range(1, 5)]
-                found |= {self._delta(shown, k) for k in range(2, 5)}
-                if reply == _REPLY and not all(self._continues(shown, k) for k in range(2, 5)):
-                    found.add(("", ""))
+            plain, thinking = (
+                [self._conversation(users, reply) for users in range(1, 5)]
+                for reply in (_REPLY, f"<think>thoughts</think>\n<answer>{_REPLY}")
+            )
+            deltas = {self._delta(shown, k) for shown in (plain, thinking) for k in range(2, 5)}
+            headers = {self._header_of(plain, k) for k in range(2, 5)}
         except Exception as error:
             raise RecipeError(f"The chat template cannot be continued ({error}); {_ADVICE}") from error
-        if len(found) != 1:
+        if len(deltas) != 1 or len(headers) != 1 or None in headers:
             raise RecipeError(f"The chat template shows messages differently as the conversation grows; {_ADVICE}")
-        return found.pop()
+        return (*deltas.pop(), headers.pop())
 
     @staticmethod
     def _delta(shown: list[str], k: int) -> tuple[str, str]:
@@ -157,10 +168,22 @@ class ChatTokens:
         return before, after
 
     @staticmethod
-    def _continues(shown: list[str], k: int) -> bool:
-        # Not equality: a template may open the generation prompt with text (an empty thought) that it later leaves out.
-        # Sampled after that text, the response keeps it, because nothing in the id stream is ever rendered again.
-        return shown[k - 2].startswith(shown[k - 1].split(_REPLY.format(k - 1))[0])
+    def _header_of(shown: list[str], k: int) -> str | None:
+        """What the template puts before reply k-1 once it is past, and left to the model when it was asked for.
+
+        gpt-oss names a channel there. None if anything else was rendered differently; thoughts do not count, nor what a
+        generation prompt has more: sampled after that text, the response keeps it.
+        """
+        user = _USER.format(k - 1)
+        asked_before, _, asked = shown[k - 2].partition(user)
+        past_before, _, past = shown[k - 1].partition(_REPLY.format(k - 1))[0].partition(user)
+        opened = "<think>" in asked
+        asked, past = _THOUGHTS.sub("", asked), _THOUGHTS.sub("", past)
+        if asked_before == past_before and asked.startswith(past.rstrip()):
+            return ""
+        if asked_before == past_before and past.startswith(asked) and not opened:
+            return past.removeprefix(asked)
+        return None
 
     def _split_closing(self, before: str) -> tuple[str, str, int]:
         """Text before the user message after an open and after a closed response, and the end-of-turn id."""

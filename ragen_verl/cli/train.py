@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from ragen_verl.cli.recipes import check
-
 EPILOG = """Examples:
 
 ragen-verl train nano/frozen_lake
@@ -20,6 +18,7 @@ def train(
     overrides: list[str] = typer.Argument(
         None, metavar="[KEY=VALUE]...", help="Hydra overrides: key=value, +new.key=value, ~key."
     ),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Check the recipe, print it in full and start nothing."),
 ) -> None:
     """Train a recipe and print a table of what it learned and where the run's folder is.
 
@@ -27,7 +26,14 @@ def train(
     `python -m verl.trainer.main_ppo --config-path pkg://ragen_verl.recipes --config-name RECIPE`.
     Ctrl-C stops it and says how to go on.
     """
-    check(recipe)
+    from ragen_verl.cli.prepare import prepare
+
+    prepared = prepare(recipe, list(overrides or []), machine=not dry_run)
+    if dry_run:
+        from omegaconf import OmegaConf
+
+        typer.echo(OmegaConf.to_yaml(prepared.config))
+        return
     from ragen_verl.runs.launch import train as run
 
-    raise typer.Exit(run(recipe, list(overrides or [])))
+    raise typer.Exit(run(prepared.recipe, prepared.overrides, prepared.folder))

@@ -174,7 +174,7 @@ def machine() -> dict[str, Any]:
         "disk_free_gb": round(shutil.disk_usage(Path.cwd()).free / _GB, 1),
         "tmp_free_gb": round(shutil.disk_usage(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())).free / _GB, 1),
         "shm_free_gb": round(shutil.disk_usage("/dev/shm").free / _GB, 2) if Path("/dev/shm").is_dir() else 0.0,
-        "nvidia_smi": _nvidia_smi(),
+        "nvidia_smi": nvidia_smi(),
     }
 
 
@@ -189,7 +189,7 @@ def _memory() -> int:
     return total
 
 
-def _nvidia_smi() -> list[str]:
+def nvidia_smi() -> list[str]:
     """Names of the GPUs that the driver sees, whatever torch can do with them."""
     try:
         done = subprocess.run(

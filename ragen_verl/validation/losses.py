@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 from ragen_verl.config.schema import nearest
 from ragen_verl.errors import RecipeError
 from ragen_verl.training.losses import POLICY_LOSSES, TURN_MEAN
+from ragen_verl.validation.verl_source import policy_losses
 
 # the gradient of logp - logp_ref is the score of the policy's own sample, whose mean is zero: no pull to the reference
 NO_PULL = ("kl", "k1")
@@ -39,10 +40,8 @@ def check_losses(config: DictConfig) -> None:
 
 
 def _check_mode(config: DictConfig) -> None:
-    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
-
     mode = config.actor_rollout_ref.actor.policy_loss.loss_mode
-    known = {*POLICY_LOSS_REGISTRY, *POLICY_LOSSES}
+    known = {*policy_losses(), *POLICY_LOSSES}
     if mode not in known:
         raise RecipeError(f"{_ACTOR}.policy_loss.loss_mode {mode} is not a policy loss: {nearest(mode, known)}")
     if mode == TURN_MEAN and config.algorithm.rollout_correction.rollout_rs is not None:

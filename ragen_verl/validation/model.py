@@ -11,8 +11,13 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
 
 
-def check_model(config: DictConfig, ragen: RagenConfig) -> bool:
+def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -> bool:
     """Refuse a model folder that is not there, and a chat template that cannot be continued token by token.
+
+    Args:
+        config: verl's whole configuration.
+        ragen: its typed `ragen` block.
+        template: whether to look at the template, which takes an import of transformers and torch.
 
     Returns:
         Whether the template was looked at: a tokenizer that would first have to be downloaded is not.
@@ -21,7 +26,7 @@ def check_model(config: DictConfig, ragen: RagenConfig) -> bool:
     path = str(model.tokenizer_path or model.path)
     if not _hub_name(path) and not Path(path).expanduser().is_dir():
         raise RecipeError(f"The model {path} is no folder on this machine: set actor_rollout_ref.model.path.")
-    tokenizer = _local_tokenizer(path, bool(model.trust_remote_code))
+    tokenizer = _local_tokenizer(path, bool(model.trust_remote_code)) if template else None
     if tokenizer is None:
         return False
     if model.custom_chat_template:

@@ -21,6 +21,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.training.losses import TURN_MEAN
 from ragen_verl.validation.keys import check_keys
 from ragen_verl.validation.losses import check_losses
+from ragen_verl.validation.machine import check_machine, make_paths_absolute
 from ragen_verl.validation.model import check_model
 
 REFUSED = 2  # exit code of a refused recipe
@@ -47,7 +48,22 @@ WHOLE_NUMBERS = (
     "trainer.nnodes",
     "trainer.n_gpus_per_node",
 )
-
+# whole numbers that verl only compares: with 5.5 it would do something at every 11th step, or fail after hours
+WHOLE_OR_NULL = (
+    "trainer.save_freq",
+    "trainer.test_freq",
+    "trainer.total_epochs",
+    "trainer.critic_warmup",
+    "trainer.max_actor_ckpt_to_keep",
+    "trainer.max_critic_ckpt_to_keep",
+)
+# key -> what it has to be; numbers that verl hands to the optimiser and the engine as they are
+LEAST = {
+    "actor_rollout_ref.rollout.temperature": ("above 0", lambda value: value > 0),
+    "actor_rollout_ref.rollout.val_kwargs.temperature": ("0 or more", lambda value: value >= 0),
+    "actor_rollout_ref.actor.optim.lr": ("0 or more", lambda value: value >= 0),
+    "critic.optim.lr": ("0 or more", lambda value: value >= 0),
+}
 
 # what finds the turns of a row in its mask
 NEEDS_TURNS = {
@@ -78,17 +94,20 @@ class RecipeCheck(Callback):
     def _check(self, config: DictConfig) -> None:
         self._checked = True
         try:
+            make_paths_absolute(config)
             check(config)
+            check_machine(config)
         except RecipeError as error:
             print(f"Recipe refused: {error}", file=sys.stderr)
             raise SystemExit(REFUSED) from None
 
 
-def check(config: DictConfig) -> RagenConfig:
+def check(config: DictConfig, template: bool = True) -> RagenConfig:
     """Check a composed recipe and return its typed `ragen` block.
 
     Args:
         config: verl's whole configuration, interpolations unresolved or not.
+        template: whether to look at the model's chat template, which takes an import of transformers and torch.
 
     Raises:
         RecipeError: with one sentence that says what is wrong and what to change.
@@ -103,6 +122,7 @@ def check(config: DictConfig) -> RagenConfig:
             value = OmegaConf.select(config, key)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise RecipeError(f"{key} is {value!r} but has to be a whole number of 1 or more.")
+        _check_numbers(config)
         _check_plugin(config)
         for name, split in ragen.splits.items():
             _check_envs(name, split.envs)
@@ -119,7 +139,7 @@ def check(config: DictConfig) -> RagenConfig:
         _check_algorithm(config, ragen)
         check_losses(config)
         _check_batches(config, ragen)
-        check_model(config, ragen)
+        check_model(config, ragen, template)
     except OmegaConfBaseException as error:
         raise RecipeError(unresolved(error)) from error
     return ragen
@@ -138,6 +158,17 @@ def _check_plugin(config: DictConfig) -> None:
             )
         if found != wanted:
             raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")
+
+
+def _check_numbers(config: DictConfig) -> None:
+    for key in WHOLE_OR_NULL:
+        value = OmegaConf.select(config, key)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise RecipeError(f"{key} is {value!r} but has to be a whole number.")
+    for key, (words, accepts) in LEAST.items():
+        value = OmegaConf.select(config, key)
+        if value is not None and not (isinstance(value, int | float) and accepts(value)):
+            raise RecipeError(f"{key} is {value!r} but has to be {words}.")
 
 
 def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -102,9 +103,7 @@ def test_env_show_refuses_unknown_arguments():
     assert result.exit_code == 2 and "size" in result.stderr
 
 
-@given(
-    st.dictionaries(st.from_regex(r"[a-z_]+", fullmatch=True), st.integers() | st.booleans() | st.lists(st.integers()))
-)
+@given(st.dictionaries(st.text("abcxyz_", min_size=1), st.integers() | st.booleans() | st.lists(st.integers())))
 def test_arguments_are_read_back(kwargs):
     assert parse_kwargs([f"{key}={json.dumps(value)}" for key, value in kwargs.items()]) == kwargs
 
@@ -151,12 +150,68 @@ def test_unknown_recipes_are_refused_before_anything_starts(recipe, hint, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_train_hands_over_recipe_and_overrides_and_returns_its_code(monkeypatch):
+def test_train_hands_over_recipe_overrides_and_folder(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr("ragen_verl.runs.launch.train", lambda *args: calls.append(args) or 3)
-    result = run("train", "nano/frozen_lake", "trainer.total_training_steps=2", "+new.key=1", "~gone")
+    monkeypatch.chdir(tmp_path)
+    result = run("train", "nano/frozen_lake", "trainer.total_training_steps=2", "ragen.run.dir=here")
     assert result.exit_code == 3
-    assert calls == [("nano/frozen_lake", ["trainer.total_training_steps=2", "+new.key=1", "~gone"])]
+    ((recipe, overrides, folder),) = calls
+    assert recipe == "nano/frozen_lake" and folder.path == tmp_path / "here"
+    assert overrides == ["trainer.total_training_steps=2", f"ragen.run.dir={tmp_path}/here"]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("trainer.total_training_step=5", "did you mean trainer.total_training_steps?"),
+        ("algorithm=starpo", "did you mean starpo_s?"),
+        ("trainer.save_freq=5.5", "whole number"),
+        ("trainer.logger=[wandbb]", "did you mean wandb?"),
+        ("actor_rollout_ref.rollout.temperature=-1", "above 0"),
+        ("ragen.run.dir=file", "is a file"),
+        ("actor_rollout_ref.model.path=./[/tmp]", "[/tmp]"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_no_folder(override, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    result = run("train", "nano/frozen_lake", override)
+    assert result.exit_code == 2 and words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_checking_a_recipe_loads_neither_torch_nor_verl(tmp_path):
+    code = (
+        "import sys\nfrom ragen_verl.cli.prepare import prepare\nprepare('nano/frozen_lake', [])\n"
+        "print(*{'torch', 'verl', 'ray', 'vllm', 'transformers'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "" and list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_prints_the_whole_recipe_and_starts_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("train", "nano/frozen_lake", "--dry-run", "trainer.save_freq=7")
+    assert result.exit_code == 0
+    found = yaml.safe_load(result.output)
+    assert found["trainer"]["save_freq"] == 7 and found["data"]["train_batch_size"] == 16
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_yaml_is_refused_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("# @package _global_\ntrainer: {a: [1\n")
+    result = run("train", "mine.yaml")
+    assert result.exit_code == 2 and "mine.yaml is no YAML, line 3" in result.stderr
+
+
+def test_a_file_that_would_never_be_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nano_base.yaml").write_text("trainer: {}\n")
+    result = run("train", "nano_base.yaml")
+    assert result.exit_code == 2 and "call yours differently" in result.stderr
 
 
 def test_unknown_options_are_usage_errors():

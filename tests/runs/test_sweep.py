@@ -136,6 +136,19 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 2 and "There is no sweep" in done.stderr
 
 
+def test_a_file_that_is_no_yaml_is_one_sentence(file: Path) -> None:
+    file.write_text("name: [two\nrecipe: x\n")
+    done = CliRunner().invoke(app, ["sweep", str(file)])
+    assert done.exit_code == 2 and "is no YAML, line 2" in done.stderr
+
+
+def test_no_run_starts_while_one_of_them_is_wrong(file: Path, tmp_path: Path) -> None:
+    file.write_text(SWEEP.replace("b: [algorithm=starpo_s]", "b: [algorithm=starpo]"))
+    done = CliRunner().invoke(app, ["sweep", str(file), "--runs", str(tmp_path / "runs")])
+    assert done.exit_code == 2 and "variant b, seed 1: There is no algorithm=starpo" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_finished_runs_are_not_run_again(file: Path, tmp_path: Path) -> None:
     sweep = Sweep.read(file)
     for _, seed, folder in sweep.runs(tmp_path / "runs"):

@@ -1,0 +1,72 @@
+"""What `train`, `resume` and `sweep` do before anything starts or is written: compose and check, in two seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ragen_verl.cli.recipes import check as check_name
+from ragen_verl.config import unresolved
+from ragen_verl.errors import RecipeError
+from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.launch import is_file
+from ragen_verl.validation.composition import compose, quoted
+from ragen_verl.validation.machine import check_machine, make_paths_absolute
+from ragen_verl.validation.recipe import check
+
+RUN_DIR = "ragen.run.dir"
+DEFAULT_DIR = "runs/${trainer.experiment_name}"
+"""`ragen.run.dir` in recipes/ragen.yaml; the command makes a folder a run of it."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that may start.
+
+    Attributes:
+        recipe: as the user named it.
+        overrides: the user's, and the folder.
+        config: the composed recipe, resolved.
+        folder: not made yet.
+    """
+
+    recipe: str
+    overrides: list[str]
+    config: DictConfig
+    folder: RunFolder
+
+
+def prepare(recipe: str, overrides: Sequence[str], *, machine: bool = True) -> Prepared:
+    """Compose a recipe and check it; nothing is written.
+
+    Args:
+        recipe: a name in the package, or a YAML file.
+        overrides: Hydra overrides. Without a folder among them or in the file the run gets one of its own.
+        machine: whether what the recipe needs of this machine is checked as well.
+
+    Raises:
+        RecipeError: it cannot work; one sentence that says what to change.
+    """
+    check_name(recipe)
+    config = compose(recipe, overrides)
+    if "ragen" not in config:
+        raise RecipeError(f"{recipe} has no ragen block: put /ragen at the head of its defaults list.")
+    if OmegaConf.to_container(config.ragen.run, resolve=False).get("dir") == DEFAULT_DIR:
+        name = Path(recipe).stem if is_file(recipe) else recipe.replace("/", "-")
+        config.ragen.run.dir = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}"
+    try:
+        make_paths_absolute(config)
+        check(config, template=False)
+        if machine:
+            check_machine(config)
+        OmegaConf.resolve(config)
+    except OmegaConfBaseException as error:
+        raise RecipeError(unresolved(error)) from error
+    folder = RunFolder(config.ragen.run.dir)
+    own = [one for one in overrides if one.partition("=")[0] != RUN_DIR]
+    return Prepared(recipe, [*own, f"{RUN_DIR}={quoted(str(folder.path))}"], config, folder)

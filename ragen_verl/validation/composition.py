@@ -1,0 +1,183 @@
+"""Composing a recipe as verl's main would, in any process and without verl: Hydra's own mistakes as one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+import yaml
+from hydra import compose as hydra_compose
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.singleton import Singleton
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ragen_verl.config import register_resolvers
+from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.runs.launch import is_file
+from ragen_verl.validation.verl_source import folder, search_path
+
+RECIPES = "ragen_verl.recipes"
+SEARCH_PATH = "hydra.searchpath"
+
+
+def compose(recipe: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """A recipe with overrides, as verl's main composes it; interpolations are not resolved yet.
+
+    Args:
+        recipe: a name in the package, or the path of a YAML file.
+        overrides: Hydra overrides: key=value, +new.key=value, ~key.
+
+    Raises:
+        RecipeError: an override or a file cannot be read, or names what does not exist.
+    """
+    register_resolvers()
+    parsed = [_parse(one) for one in overrides]
+    name, beside = recipe, None
+    if is_file(recipe):
+        name, beside = Path(recipe).stem, Path(recipe).resolve().parent
+        _check_name(name)
+    searched = [search_path(one) for one in _search_path(recipe, parsed)]
+    path = [f"{SEARCH_PATH}=[{','.join(map(quoted, searched))}]"] if searched else []
+    plain = [text for text, one in zip(overrides, parsed, strict=True) if one.get_key_element() != SEARCH_PATH]
+    with _hydra(f"pkg://{RECIPES}", beside):
+        try:
+            return hydra_compose(name, overrides=[*plain, *path])
+        except yaml.MarkedYAMLError as error:
+            raise RecipeError(_unreadable(error)) from error
+        except MissingConfigException as error:
+            raise RecipeError(_missing(error)) from error
+        except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: a word as a list's index
+            for one in parsed:
+                _check_key(one, recipe, lambda: hydra_compose(name, overrides=path, return_hydra_config=True))
+            raise RecipeError(f"{recipe} cannot be composed: {_first_line(error)}") from error
+
+
+def verl_defaults(model_engine: str) -> DictConfig:
+    """verl's own composed defaults for a model engine, whatever Hydra application is running."""
+    with _hydra(f"file://{folder() / 'trainer' / 'config'}"):
+        return hydra_compose("ppo_trainer", overrides=[f"model_engine={model_engine}"])
+
+
+def quoted(text: str) -> str:
+    """A value as Hydra reads it back unchanged."""
+    if re.fullmatch(r"/[A-Za-z0-9_./-]*", text):
+        return text
+    text = re.sub(r"(\\*)'", r"\1\1\\'", text)  # a backslash stands for itself but before a quote
+    return "'" + re.sub(r"\\+$", lambda end: end[0] * 2, text) + "'"
+
+
+@contextmanager
+def _hydra(source: str, beside: Path | None = None) -> Iterator[None]:
+    """Hydra set up with one folder of files, and another behind it; what was set up before comes back afterwards."""
+    state = Singleton.get_state()
+    GlobalHydra.instance().clear()
+    try:
+        path = create_config_search_path(source)
+        if beside:
+            path.prepend("command-line", f"file://{beside}", anchor="schema")
+        Hydra.create_main_hydra2("ragen_verl", path)
+        yield
+    finally:
+        Singleton.set_state(state)
+
+
+def _parse(override: str) -> Override:
+    try:
+        one = OverridesParser.create().parse_override(override)
+    except HydraException as error:
+        reason = _first_line(error)
+        raise RecipeError(f"The override {override!r} cannot be read: {reason}") from error
+    if one.is_sweep_override():
+        raise RecipeError(
+            f"The override {override!r} names several values, and one run takes one: write a sweep's file and run "
+            "`ragen-verl sweep FILE`, or put a list into brackets."
+        )
+    return one
+
+
+def _check_name(name: str) -> None:
+    """Hydra looks a name up in the package first, so a file of the same name would never be read."""
+    if (Path(str(files(RECIPES))) / f"{name}.yaml").exists():
+        raise RecipeError(f"{name}.yaml is the name of a file in ragen_verl's recipes as well: call yours differently.")
+
+
+def _search_path(recipe: str, overrides: Sequence[Override]) -> list[str]:
+    """`hydra.searchpath` of the overrides, or else of the recipe's file."""
+    for one in overrides:
+        if one.get_key_element() == SEARCH_PATH:
+            return list(one.value())
+    path = Path(recipe) if is_file(recipe) else Path(str(files(RECIPES))) / f"{recipe}.yaml"
+    try:
+        found = yaml.safe_load(path.read_text("utf-8"))
+    except yaml.MarkedYAMLError as error:
+        raise RecipeError(_unreadable(error, path)) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} cannot be read: {error}.") from error
+    if not isinstance(found, dict):
+        raise RecipeError(f"{path} holds no keys: a recipe is a YAML file with a defaults list and blocks of keys.")
+    return list((found.get("hydra") or {}).get("searchpath") or [])
+
+
+def _unreadable(error: yaml.MarkedYAMLError, path: Path | None = None) -> str:
+    mark = error.problem_mark or error.context_mark
+    where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "somewhere"
+    return f"{path or (mark.name if mark else 'A file')} is no YAML, {where}: {error.problem or error.context}."
+
+
+def _missing(error: MissingConfigException) -> str:
+    """A part or a file that there is not; Hydra knows what there is in its place."""
+    wanted = str(error.missing_cfg_file)
+    group, _, option = wanted.rpartition("/")
+    if error.options:
+        return f"There is no {group}={option}: {nearest(option, error.options)}"
+    return (
+        f"A recipe's defaults list names {wanted}, and there is no such file in ragen_verl's recipes or beside yours."
+    )
+
+
+def _check_key(override: Override, recipe: str, plain: Callable[[], DictConfig]) -> None:
+    """Refuse an override of a key that the recipe does not have; `plain` composes the recipe without overrides."""
+    key = override.get_key_element().lstrip("~+")
+    if override.is_add() or override.is_force_add() or override.is_hydra_override():
+        return
+    config = plain()
+    keys = set(_keys(OmegaConf.to_container(config, resolve=False)))
+    parts = {one for one in config.hydra.runtime.choices if "@" not in one and "/" not in one}
+    if key in keys or key in parts:
+        return
+    ours = {path.name for path in Path(str(files(RECIPES))).iterdir() if path.is_dir()}
+    if key in ours:
+        has = ", ".join(sorted(ours & parts)) or "none"
+        raise RecipeError(f"{recipe} has no part {key} that another could take the place of; its parts: {has}.")
+    block = key
+    while block and block not in keys:
+        block = block.rpartition(".")[0]
+    near = nearest(key, keys | parts)
+    if near.startswith("known"):
+        start = f"{block}." if block else ""
+        near = nearest(key, {one for one in keys if one.startswith(start) and "." not in one.removeprefix(start)})
+    raise RecipeError(f"{key} is not a key of {recipe}: {near}")
+
+
+def _keys(block: dict | list, path: str = "") -> Iterator[str]:
+    for key, value in block.items() if isinstance(block, dict) else enumerate(block):
+        where = f"{path}{key}"
+        if where == "hydra":
+            continue
+        yield where
+        if isinstance(value, dict | list):
+            yield from _keys(value, f"{where}.")
+
+
+def _first_line(error: Exception) -> str:
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return text if text.endswith((".", "?")) else f"{text}."

@@ -1,0 +1,96 @@
+"""What a recipe needs of the machine that it is started on, known before anything starts."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from ragen_verl.doctor.facts import nvidia_smi
+from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.validation.verl_source import loggers
+
+# verl's name of a tracker -> the package that it imports for it, where that is not verl's own or has another name
+PACKAGES = {"console": None, "file": None, "rl_insight": None, "vemlp_wandb": "volcengine_ml_platform"}
+# what a driver leaves in /dev: NVIDIA, NVIDIA under Windows, AMD, Ascend
+DEVICES = ("nvidia[0-9]*", "dxg", "kfd", "davinci[0-9]*")
+CLUSTER = Path("/tmp/ray/ray_current_cluster")
+RESUME = "trainer.resume_from_path"
+# folders that a recipe may name from where the command was typed; Ray's workers have a folder of their own
+PATHS = ("ragen.run.dir", "trainer.default_local_dir", RESUME)
+
+
+def check_machine(config: DictConfig) -> None:
+    """Refuse a recipe that needs a GPU, a package, a folder or a checkpoint that is not here.
+
+    Raises:
+        RecipeError: one sentence that names the key and what to do.
+    """
+    _check_device(config)
+    _check_loggers(config.trainer.logger)
+    _check_resume(config)
+    check_folder(Path(config.ragen.run.dir))
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a run folder that is a file, or that cannot be made or written.
+
+    Raises:
+        RecipeError: see above.
+    """
+    there = path = path.expanduser().absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        raise RecipeError(f"ragen.run.dir is {path} but {there} is a file: name another folder.")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise RecipeError(f"ragen.run.dir is {path} but nothing can be written in {there}: name another folder.")
+
+
+def make_paths_absolute(config: DictConfig) -> None:
+    """Turn relative folders into absolute ones, seen from this process: workers start somewhere else."""
+    with read_write(config), open_dict(config):
+        for key in PATHS:
+            if value := OmegaConf.select(config, key):
+                OmegaConf.update(config, key, str(Path(value).expanduser().absolute()))
+
+
+def _check_device(config: DictConfig) -> None:
+    """A machine without a GPU may still be the head of a cluster that has some: Ray knows that, and this does not."""
+    cluster = "RAY_ADDRESS" in os.environ or CLUSTER.exists()
+    cluster = cluster or OmegaConf.select(config, "ray_kwargs.ray_init.address") is not None
+    if config.trainer.device != "cuda" or cluster:
+        return
+    change = "add hardware=cpu to the command, or start it on a machine with one"
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        raise RecipeError(f"trainer.device is cuda and CUDA_VISIBLE_DEVICES hides every GPU: unset it, or {change}.")
+    if not any(any(Path("/dev").glob(one)) for one in DEVICES) and not nvidia_smi():
+        raise RecipeError(f"trainer.device is cuda and this machine has no GPU: {change}.")
+
+
+def _check_loggers(given: object) -> None:
+    known = loggers()
+    for name in [given] if isinstance(given, str) else given or ():
+        if name not in known:
+            raise RecipeError(f"trainer.logger names {name!r}, which verl does not know: {nearest(name, known)}")
+        package = PACKAGES.get(name, name)
+        if package and find_spec(package) is None:
+            raise RecipeError(
+                f"trainer.logger names {name} and the package {package} is not installed: `make add PACKAGE={package}` "
+                "in a checkout, `pip install` elsewhere; or leave it out."
+            )
+
+
+def _check_resume(config: DictConfig) -> None:
+    path, mode = OmegaConf.select(config, RESUME), config.trainer.resume_mode
+    if mode not in ("disable", "auto", "resume_path"):
+        raise RecipeError(f"trainer.resume_mode is {mode!r} but verl knows disable, auto and resume_path.")
+    if mode != "resume_path":
+        if path:
+            raise RecipeError(f"{RESUME} is {path} but only trainer.resume_mode=resume_path reads it: set that too.")
+    elif not path:
+        raise RecipeError(f"trainer.resume_mode is resume_path but {RESUME} names no folder: set it.")
+    elif not Path(path).name.startswith("global_step_") or not Path(path).is_dir():
+        raise RecipeError(f"{RESUME} is {path} but has to be a folder global_step_N that is there.")

@@ -1,0 +1,106 @@
+"""What is refused because of the machine: no GPU, no package, no folder, no checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.validation import machine
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "DEVICES", ())
+    monkeypatch.setattr(machine, "nvidia_smi", list)
+    monkeypatch.setattr(machine, "CLUSTER", tmp_path / "no_cluster")
+    for name in ("RAY_ADDRESS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def config(tmp_path: Path, **trainer: object) -> DictConfig:
+    defaults = {"device": "cpu", "logger": ["console"], "resume_mode": "auto", "resume_from_path": None}
+    return OmegaConf.create(
+        {"ragen": {"run": {"dir": str(tmp_path / "run")}}, "trainer": {**defaults, **trainer}, "ray_kwargs": {}}
+    )
+
+
+def refusal(config: DictConfig) -> str:
+    with pytest.raises(RecipeError) as caught:
+        machine.check_machine(config)
+    return str(caught.value)
+
+
+def test_a_recipe_for_the_cpu_needs_no_gpu(tmp_path: Path) -> None:
+    machine.check_machine(config(tmp_path))
+
+
+def test_a_recipe_for_a_gpu_is_refused_without_one(tmp_path: Path) -> None:
+    assert "no GPU" in refusal(config(tmp_path, device="cuda"))
+
+
+def test_a_gpu_is_enough_and_a_hidden_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "nvidia_smi", lambda: ["H100"])
+    machine.check_machine(config(tmp_path, device="cuda"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "hides every GPU" in refusal(config(tmp_path, device="cuda"))
+
+
+def test_the_head_of_a_cluster_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    machine.check_machine(config(tmp_path, device="cuda"))
+
+
+def test_an_unknown_logger_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    assert "did you mean tensorboard?" in refusal(config(tmp_path, logger=["console", "tensorbord"]))
+
+
+def test_a_logger_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    assert "package wandb is not installed" in refusal(config(tmp_path, logger="wandb"))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "words"),
+    [
+        ({"resume_mode": "resume_path"}, "names no folder"),
+        ({"resume_mode": "resume_path", "resume_from_path": "/none/global_step_4"}, "has to be a folder global_step_N"),
+        ({"resume_from_path": "/none/global_step_4"}, "only trainer.resume_mode=resume_path reads it"),
+        ({"resume_mode": "latest"}, "disable, auto and resume_path"),
+    ],
+)
+def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path, trainer: dict, words: str) -> None:
+    assert words in refusal(config(tmp_path, **trainer))
+
+
+def test_a_checkpoint_that_is_there_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "global_step_4").mkdir()
+    machine.check_machine(config(tmp_path, resume_mode="resume_path", resume_from_path=str(tmp_path / "global_step_4")))
+
+
+def test_a_run_folder_below_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "deeper" / "still"):
+        with pytest.raises(RecipeError, match="is a file"):
+            machine.check_folder(path)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.os, "access", lambda *_: False)
+    with pytest.raises(RecipeError, match="nothing can be written"):
+        machine.check_folder(tmp_path / "run")
+
+
+def test_relative_folders_are_taken_from_where_the_command_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = OmegaConf.create(
+        {"ragen": {"run": {"dir": "runs/x"}}, "trainer": {"default_local_dir": "${ragen.run.dir}/checkpoints"}}
+    )
+    OmegaConf.set_struct(found, True)
+    machine.make_paths_absolute(found)
+    assert found.ragen.run.dir == f"{tmp_path}/runs/x"
+    assert found.trainer.default_local_dir == f"{tmp_path}/runs/x/checkpoints"

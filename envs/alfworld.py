@@ -84,6 +84,7 @@ class ALFWorld(PackagedGame):
         "be looked into. You carry one thing at a time. Every turn shows what you see and the commands that are "
         "possible: answer with one of them. Doing the task earns 10."
     )
+    external_arguments = ("data_dir",)
 
     def __init__(
         self,

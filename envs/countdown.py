@@ -80,6 +80,7 @@ class Countdown(Env):
     )
     max_actions = 1
     charset = Env.charset + "×÷−·⋅∕"
+    external_arguments = ("dataset",)
 
     def __init__(
         self,

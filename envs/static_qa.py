@@ -88,6 +88,8 @@ class StaticQA(QuestionAnswer):
     - v0: first version.
     """
 
+    external_arguments = ("dataset",)
+
     def __init__(
         self,
         dataset: str | None = None,

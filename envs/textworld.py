@@ -224,6 +224,7 @@ class TextWorld(PackagedGame):
         "You are playing a text adventure. Every turn shows what happens and the commands that are possible: answer "
         "with one of them. Reach the objective: that earns up to 1."
     )
+    external_arguments = ("games", "cache_dir")
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ class _MathQA(QuestionAnswer):
     columns: tuple[str, str] = ("question", "answer")
     key: tuple[str, ...] = ("question",)
     mark = ""
+    external_arguments = ("dataset",)
 
     def __init__(
         self, dataset: str | None = None, split: Split | None = None, level: int | None = None, attempts: int = 5

@@ -83,6 +83,7 @@ class SearchQA(FreeTextEnv):
         "of the words; a question may need several searches, one building on the other. finish[answer] ends the game: "
         "answer with the name, number or word asked for and nothing else. A right answer earns 1."
     )
+    external_arguments = ("corpus", "questions", "url")
 
     def __init__(
         self,

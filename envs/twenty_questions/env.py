@@ -67,6 +67,8 @@ class TwentyQuestions(FreeTextEnv):
       question that negates, or names none, gets "I don't know.".
     """
 
+    external_arguments = ("answerer_url",)
+
     def __init__(
         self,
         questions: int = 20,

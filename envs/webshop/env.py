@@ -74,6 +74,7 @@ class WebShop(FreeTextEnv):
         "An action is search[words] or click[something listed]. Buying ends the game and earns up to 1, the closer the "
         "product, the more: something similar is better than nothing."
     )
+    external_arguments = ("data_dir",)
 
     def __init__(
         self,

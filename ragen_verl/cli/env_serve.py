@@ -21,11 +21,16 @@ def serve(
     step_seconds: float = typer.Option(60.0, help="Time that one call of an environment may take."),
     threads: int = typer.Option(16, help="Threads that environments run in."),
     processes: int = typer.Option(4, help="Processes for environments that ask for one."),
+    allow_files: list[str] = typer.Option([], metavar="DIR", help="Folder whose files clients may name in arguments."),
+    allow_urls: list[str] = typer.Option(
+        [], metavar="PREFIX", help="Beginning of addresses that clients may name in arguments."
+    ),
 ) -> None:
     """Serve environments over HTTP; their addresses, http://HOST:PORT/ID, are ids in recipes."""
     try:
         import uvicorn
 
+        from ragen_verl.env.hosting.deadline import with_deadline
         from ragen_verl.env.hosting.server import LOOPBACK, Settings, create_app
     except ImportError as error:
         if isinstance(error, MissingExtra):
@@ -36,7 +41,17 @@ def serve(
             f"The host {host} can be reached from other machines: set a token in the environment variable "
             "RAGEN_VERL_ENV_TOKEN, or leave out --host."
         )
-    settings = Settings(ids or (), token, max_sessions, idle_seconds, step_seconds, threads, processes)
+    settings = Settings(
+        ids or (),
+        token,
+        max_sessions,
+        idle_seconds,
+        step_seconds,
+        threads,
+        processes,
+        files=allow_files,
+        urls=allow_urls,
+    )
     listener = _listen(host, port)
     name = f"[{host}]" if ":" in host else host
     what = ", ".join(settings.served()) if ids else f"all {len(settings.served())} environments"
@@ -45,7 +60,8 @@ def serve(
         markup=False,
         soft_wrap=True,
     )
-    config = uvicorn.Config(create_app(settings), log_level="warning", access_log=False)
+    protocol = with_deadline(settings.request_seconds)
+    config = uvicorn.Config(create_app(settings), http=protocol, log_level="warning", access_log=False)
     uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -86,6 +86,8 @@ class Env(gymnasium.Env[str, str]):
         symbols: symbol -> meaning where observations are drawn as a grid, empty otherwise.
         max_actions: the usual budget of actions per episode; the rollout enforces it, the environment does not.
         charset: the characters that observations and free-text actions consist of.
+        external_arguments: names of the constructor's arguments that name a file, a folder, an address or a data set of
+            the hub; `ragen-verl env serve` refuses them to its clients unless it was told to allow what they name.
         isolation: what the rollout runs its calls in: "thread", or "process" for one that may crash, that hangs in code
             which no thread can be got out of, or that holds Python's lock for long. Of the class, not of an instance.
         seed, rollout_index: what the current episode was started with.
@@ -100,6 +102,7 @@ class Env(gymnasium.Env[str, str]):
     symbols: Mapping[str, str] = MappingProxyType({})
     max_actions: int = 10
     charset: str = string.printable + "√"
+    external_arguments: tuple[str, ...] = ()
     isolation: str = "thread"
 
     seed: int | None = None

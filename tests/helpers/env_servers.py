@@ -14,6 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from ragen_verl.env import Env, register, registry
+from ragen_verl.env.hosting.deadline import with_deadline
 from ragen_verl.env.hosting.server import Sessions, Settings, create_app
 
 HERE = Path(__file__).parent
@@ -28,7 +29,12 @@ class Server:
         self.listener = socket.create_server(("127.0.0.1", port), backlog=512)
         self.port = self.listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(wrap(app) if wrap else app, log_level="critical", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            wrap(app) if wrap else app,
+            http=with_deadline(settings.request_seconds),
+            log_level="critical",
+            timeout_graceful_shutdown=1,
+        )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listener]}, daemon=True)
         self.thread.start()

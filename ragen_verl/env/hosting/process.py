@@ -249,10 +249,7 @@ def _answer(envs: dict[int, Env], request: dict[str, Any]) -> dict[str, Any]:
             builder, kwargs = pickle.loads(request["builder"])
         except Exception as error:
             raise RecipeError(_not_found(request["id"], error)) from error
-        env = builder(**kwargs)
-        if not isinstance(env, Env):
-            raise RecipeError(f"{request['id']} builds a {type(env).__name__}, not an object derived from Env.")
-        envs[key] = env
+        env = envs[key] = registry.as_env(request["id"], builder(**kwargs))
         return {"view": view(env)}
     if request["call"] == "close":
         envs.pop(key).close()

@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 from ragen_verl.env import registry
 from ragen_verl.env.core import Env
+from ragen_verl.env.hosting.allowance import Allowance
 from ragen_verl.env.hosting.process import EnvProcesses
 from ragen_verl.env.hosting.session import failure, perform, to_json, view
 from ragen_verl.env.hosting.threads import EnvTimeout, EnvWorkers
@@ -53,7 +54,9 @@ class Settings:
         idle_seconds: a session that nobody asks for so long is closed.
         step_seconds: one call of an environment may take.
         threads: that environments run in; `processes` for those that ask for processes.
+        request_seconds: for which a client may take to send a request's headers, and again its body.
         max_bytes: of a request's body.
+        files, urls: folders and beginnings of addresses that clients may name in arguments; see `Allowance`.
 
     Raises:
         RecipeError: a limit that is not above 0.
@@ -67,13 +70,20 @@ class Settings:
     step_seconds: float = 60.0
     threads: int = 16
     processes: int = 4
+    request_seconds: float = 10.0
     max_bytes: int = 8 << 20
+    files: Sequence[str] = ()
+    urls: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name in ("max_sessions", "idle_seconds", "step_seconds", "threads", "processes", "max_bytes"):
+        for name in (
+            *("max_sessions", "idle_seconds", "step_seconds", "request_seconds"),
+            *("threads", "processes", "max_bytes"),
+        ):
             value = getattr(self, name)
             if not 0 < value < float("inf"):
                 raise RecipeError(f"{name.replace('_', '-')} is {value}; set it above 0.")
+        Allowance(self.files, self.urls)
         for id in self.ids:
             if "://" in id:
                 raise RecipeError(f"{id} is on a server already: give its address to those who play it.")
@@ -114,16 +124,19 @@ class Sessions:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.ids = set(settings.served())
+        self.allowance = Allowance(settings.files, settings.urls)
         self.open: dict[str, Session] = {}
         self.threads = EnvWorkers(settings.threads)
         self.processes = EnvProcesses(settings.processes, settings.step_seconds)
 
-    def find(self, id: str, name: str, call: str) -> Session:
-        """The session `name`, opened if the call is the one that opens it."""
+    def find(self, id: str, name: str, call: str, number: int) -> Session:
+        """The session `name`, opened if the request is the one that opens it."""
         session = self.open.get(name)
         if session is None:
             if call != "make":
                 raise Refusal(404, "lost", "there is no such session: it was closed, or was idle for too long")
+            if number != 0:
+                raise Refusal(409, "lost", f"a session begins with request 0, not {number}")
             session = self._new(id, name)
         session.used = time.monotonic()
         return session
@@ -151,7 +164,7 @@ class Sessions:
         async with session.lock:
             if session.closed:
                 raise Refusal(404, "lost", "the session is closed")
-            if number == session.number:
+            if number == session.number >= 0:
                 return session.reply
             if number != session.number + 1 or (call == "make") != (number == 0):
                 raise Refusal(409, "lost", f"request {number} does not follow request {session.number}")
@@ -165,7 +178,9 @@ class Sessions:
             try:
                 if call != "make":
                     return to_json(perform(session.env, {"options": None, **body, "call": call}))
-                session.env = session.build(**body.get("kwargs", {}))
+                kwargs = body.get("kwargs", {})
+                self.allowance.check(registry.builder(session.id), kwargs)
+                session.env = session.build(**kwargs)
                 return to_json({"view": view(session.env)})
             finally:
                 if session.closed and session.env is not None:  # given up meanwhile
@@ -234,7 +249,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     async def allow(request: Request) -> None:
         if not settings.token:
-            if urlsplit(f"//{request.headers.get('host', '')}").hostname not in LOOPBACK:
+            if _host(request) not in LOOPBACK:
                 raise Refusal(403, "request", "a server without a token answers on this machine only")
         elif not hmac.compare_digest(request.headers.get("authorization", "").encode(), _bearer(settings.token)):
             raise Refusal(401, "token", "the token is missing or not this server's")
@@ -256,8 +271,13 @@ def create_app(settings: Settings) -> FastAPI:
     async def post(id: str, name: str, call: str, request: Request) -> Response:
         if call not in _CALLS:
             raise Refusal(404, "request", f"there is no call {call[:20]!r}: the calls are {', '.join(_CALLS)}")
-        body = await _body(request, call, settings.max_bytes)
-        return _json(*await sessions.answer(name, sessions.find(id, name, call), call, body))
+        try:
+            async with asyncio.timeout(settings.request_seconds):
+                body = await _body(request, call, settings.max_bytes)
+        except TimeoutError:
+            raise Refusal(408, "request", f"the body was not there within {settings.request_seconds:g} s") from None
+        session = sessions.find(id, name, call, body["number"])
+        return _json(*await sessions.answer(name, session, call, body))
 
     @app.delete("/{id:path}/sessions/{name}")
     async def delete(id: str, name: str) -> Response:
@@ -265,6 +285,14 @@ def create_app(settings: Settings) -> FastAPI:
         return _json(200, b"{}")
 
     return app
+
+
+def _host(request: Request) -> str | None:
+    """The host that the request names, without its port; None where it cannot be read."""
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname
+    except ValueError:
+        return None
 
 
 def _bearer(token: str) -> bytes:

@@ -1,0 +1,47 @@
+"""A time limit for requests that are begun and never sent to their end; uvicorn has one between requests alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+
+def with_deadline(seconds: float) -> type[asyncio.Protocol]:
+    """Return uvicorn's HTTP protocol, for `uvicorn.Config(http=...)`, with a limit for a request's headers.
+
+    A connection that has sent none, or only a part of them, `seconds` after it was opened or after the first byte of a
+    further request, is closed. The body's time is kept by the application, which can say so in its reply.
+    """
+
+    class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._set_deadline()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._set_deadline()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+            super().connection_lost(exc)
+
+        def _set_deadline(self) -> None:
+            waits = self.cycle is None or self.cycle.response_complete
+            if waits and self._deadline is None:
+                self._deadline = self.loop.call_later(seconds, self._expire)
+            elif not waits and self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+        def _expire(self) -> None:
+            self._deadline = None
+            if not self.transport.is_closing():
+                self.transport.close()
+
+    return Protocol

@@ -59,6 +59,9 @@ class RagenTrainer(PPOTrainerSync):
             config.trainer.v1.trainer_mode = "sync"  # every other name means asynchronous to verl
             if self.ragen.filter.refills:
                 config.data.gen_batch_size = 1  # a refill takes any number of groups off the data stream
+            if config.critic.use_dynamic_bsz and "ppo_infer_max_token_len_per_gpu" not in config.critic:
+                # the one key that verl's critic takes the tokens of a pass from (trainer_base.py:267)
+                config.critic.ppo_infer_max_token_len_per_gpu = config.critic.ppo_max_token_len_per_gpu
         # of the batch in hand: rows and trajectories that the update sees; rows per rank and in all with padding
         self._rows, self._kept, self._per_rank, self._whole = 0, 0, 0, 0
         self._passes: dict[str, BatchSizes] = {}
@@ -157,7 +160,9 @@ class RagenTrainer(PPOTrainerSync):
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass in micro-batches that divide the rows."""
         with self._micro_batches("actor_rollout_wg" if self.ref_in_actor else "ref_policy_wg", "ref"):
-            return super()._compute_ref_log_prob(batch, metrics)
+            batch = super()._compute_ref_log_prob(batch, metrics)
+        batch.extra_info.pop("no_lora_adapter", None)  # meant for this pass; the critic's has no adapter to leave out
+        return batch
 
     def _compute_values(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass in micro-batches that divide the rows."""
@@ -275,6 +280,8 @@ class RagenTrainer(PPOTrainerSync):
         """While open, calls of a worker group carry the micro-batch of a pass that fits the rows in hand."""
         workers = getattr(self, group)
         one = self._passes.get(name)
+        if one:
+            values["use_dynamic_bsz"] = one.micro is None  # the critic's engine has a switch that no key reaches
         if one and one.micro:
             values["micro_batch_size_per_gpu"] = one.micro_batch(self._per_rank)
         setattr(self, group, WorkerGroupProxy(workers, values))

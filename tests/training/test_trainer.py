@@ -6,10 +6,13 @@ import json
 from types import SimpleNamespace
 
 import torch
-import verl.trainer.ppo.v1  # noqa: F401  (registers the plugin's trainer)
+import verl.trainer.ppo.v1
 
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.training.agent_loop import RECORD, to_outputs
+from ragen_verl.training.batch_sizes import BatchSizes
+
+RagenTrainer = verl.trainer.ppo.v1.get_trainer_cls("ragen_sync")
 
 
 def output_of(trajectory: Trajectory):
@@ -50,3 +53,35 @@ def test_rows_of_finished_and_failed_episodes_have_the_same_fields() -> None:
     finished = output_of(Trajectory("Env", 7, 0, prompt_ids=[1], turns=[turn])).as_dict()
     failed = output_of(Trajectory("Env", 7, 1, stop_reason=StopReason.ENGINE_ERROR)).as_dict()
     assert finished.keys() == failed.keys()
+
+
+class Workers:
+    """A worker group that remembers what its last call carried."""
+
+    def __init__(self):
+        self.carried = {}
+
+    def infer_batch(self, batch):
+        self.carried = dict(batch.extra_info)
+
+
+def test_a_pass_of_the_critic_has_the_recipes_micro_batches() -> None:
+    trainer, workers = RagenTrainer.__new__(RagenTrainer), Workers()
+    trainer.critic_wg, trainer._per_rank = workers, 8
+    trainer._passes = {"values": BatchSizes(1, 4), "critic": BatchSizes(2, None)}
+    for name, expected in (("values", (4, False)), ("critic", (None, True))):
+        with trainer._micro_batches("critic_wg", name):
+            trainer.critic_wg.infer_batch(SimpleNamespace(extra_info={}))
+        assert (workers.carried.get("micro_batch_size_per_gpu"), workers.carried.get("use_dynamic_bsz")) == expected
+    assert trainer.critic_wg is workers
+
+
+def test_leaving_the_adapter_out_is_for_the_reference_alone(monkeypatch) -> None:
+    def leave_out(self, batch, metrics):
+        batch.extra_info["no_lora_adapter"] = True
+        return batch
+
+    monkeypatch.setattr(verl.trainer.ppo.v1.PPOTrainer, "_compute_ref_log_prob", leave_out)
+    trainer = RagenTrainer.__new__(RagenTrainer)
+    trainer.ref_in_actor, trainer.actor_rollout_wg, trainer._passes = True, Workers(), {}
+    assert trainer._compute_ref_log_prob(SimpleNamespace(extra_info={}), {}).extra_info == {}

@@ -35,7 +35,7 @@ def main() -> None:
     folders = [RunFolder(options.runs / f"{name}-seed{seed}") for seed in options.seeds]
     for seed, folder in zip(options.seeds, folders, strict=True):
         if not folder.summary.exists():
-            code = train(options.recipe, [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}"], console)
+            code = train(options.recipe, [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}"], folder, console)
             if code:
                 raise SystemExit(code)
     summaries = [json.loads(folder.summary.read_text()) for folder in folders]

@@ -37,7 +37,7 @@ def main() -> None:
             "trainer.save_freq=-1",
             f"ragen.run.dir={folder}",
         ]
-        if code := train("nano/frozen_lake", overrides):
+        if code := train("nano/frozen_lake", overrides, RunFolder(folder)):
             raise SystemExit(code)
         rows = [row for row in RunFolder(folder).rows() if row["step"] > WARM]
     step = mean(row["timing_s/step"] for row in rows)

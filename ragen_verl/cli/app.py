@@ -8,6 +8,7 @@ from ragen_verl.cli.console import TRACEBACK, Group
 from ragen_verl.cli.doctor import doctor
 from ragen_verl.cli.env import group
 from ragen_verl.cli.recipes import recipes
+from ragen_verl.cli.resume import resume
 from ragen_verl.cli.sweep import sweep
 from ragen_verl.cli.train import EPILOG, train
 from ragen_verl.cli.verdict import verdict
@@ -40,7 +41,7 @@ def main(
 
 
 app.command(epilog=EPILOG)(train)
-for command in (sweep, verdict, doctor):
+for command in (resume, sweep, verdict, doctor):
     app.command()(command)
 app.add_typer(group, name="env")
 app.command()(recipes)

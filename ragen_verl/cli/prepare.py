@@ -41,13 +41,16 @@ class Prepared:
     folder: RunFolder
 
 
-def prepare(recipe: str, overrides: Sequence[str], *, machine: bool = True) -> Prepared:
+def prepare(
+    recipe: str, overrides: Sequence[str], *, machine: bool = True, folder: RunFolder | None = None
+) -> Prepared:
     """Compose a recipe and check it; nothing is written.
 
     Args:
         recipe: a name in the package, or a YAML file.
         overrides: Hydra overrides. Without a folder among them or in the file the run gets one of its own.
         machine: whether what the recipe needs of this machine is checked as well.
+        folder: of the run to go on with; null for the one that the recipe or the overrides name.
 
     Raises:
         RecipeError: it cannot work; one sentence that says what to change.
@@ -56,7 +59,9 @@ def prepare(recipe: str, overrides: Sequence[str], *, machine: bool = True) -> P
     config = compose(recipe, overrides)
     if "ragen" not in config:
         raise RecipeError(f"{recipe} has no ragen block: put /ragen at the head of its defaults list.")
-    if OmegaConf.to_container(config.ragen.run, resolve=False).get("dir") == DEFAULT_DIR:
+    if folder:
+        config.ragen.run.dir = str(folder.path)
+    elif OmegaConf.to_container(config.ragen.run, resolve=False).get("dir") == DEFAULT_DIR:
         name = Path(recipe).stem if is_file(recipe) else recipe.replace("/", "-")
         config.ragen.run.dir = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}"
     try:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from ragen_verl.cli.console import console
+from ragen_verl.cli.resume import YES, confirm
 from ragen_verl.errors import RecipeError
 
 
@@ -21,6 +21,7 @@ def sweep(
     dry_run: bool = typer.Option(False, "--dry-run", help="Run nothing, print the commands of the missing runs."),
     runs: Path = typer.Option(Path("runs/sweeps"), help="Where runs are kept; what is there is not run again."),
     out: Path = typer.Option(Path("benchmarks/results"), help="Where the JSON and the picture go."),
+    yes: bool = YES,
     report_only: bool = typer.Option(False, "--report-only", help="Run nothing, report what is there."),
 ) -> None:
     """Train every variant of a sweep with every seed, one after the other, and compare them.
@@ -37,7 +38,7 @@ def sweep(
             typer.echo(command)
         return
     if not report_only:
-        _check(wanted, runs, only)
+        _check(wanted, runs, only, yes)
     failed = 0 if report_only else sweeps.run(wanted, runs, console(), only)
     found = sweeps.results(wanted, runs)
     if not found["runs"]:
@@ -52,15 +53,15 @@ def sweep(
     raise typer.Exit(1 if failed else 0)
 
 
-def _check(sweep: Any, runs: Path, only: list[str]) -> None:
+def _check(sweep: Any, runs: Path, only: list[str], yes: bool) -> None:
     """Every run that is missing, before the first of them starts."""
     from ragen_verl.cli.prepare import prepare
 
-    with Console(stderr=True).status("checking every run ..."):
-        for variant, seed, folder in sweep.runs(runs, only):
-            if folder.summary.exists():
-                continue
-            try:
-                prepare(sweep.recipe, sweep.overrides_of(variant, seed, folder))
-            except RecipeError as error:
-                raise RecipeError(f"{sweep.name}, variant {variant}, seed {seed}: {error}") from error
+    console().print("Checking every run ...")
+    for variant, seed, folder in sweep.runs(runs, only):
+        if folder.summary.exists():
+            continue
+        try:
+            confirm(prepare(sweep.recipe, sweep.overrides_of(variant, seed, folder)), yes)
+        except RecipeError as error:
+            raise RecipeError(f"{sweep.name}, variant {variant}, seed {seed}: {error}") from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from ragen_verl.cli.resume import YES, confirm
+
 EPILOG = """Examples:
 
 ragen-verl train nano/frozen_lake
@@ -18,13 +20,15 @@ def train(
     overrides: list[str] = typer.Argument(
         None, metavar="[KEY=VALUE]...", help="Hydra overrides: key=value, +new.key=value, ~key."
     ),
+    yes: bool = YES,
     dry_run: bool = typer.Option(False, "--dry-run", help="Check the recipe, print it in full and start nothing."),
 ) -> None:
     """Train a recipe and print a table of what it learned and where the run's folder is.
 
     The same training as verl's own command,
     `python -m verl.trainer.main_ppo --config-path pkg://ragen_verl.recipes --config-name RECIPE`.
-    Ctrl-C stops it and says how to go on.
+    Ctrl-C, SIGTERM and SIGHUP stop it and it says how to go on; SIGUSR1 asks for a checkpoint at the end of the step.
+    Without a terminal it prints one plain line a step.
     """
     from ragen_verl.cli.prepare import prepare
 
@@ -34,6 +38,7 @@ def train(
 
         typer.echo(OmegaConf.to_yaml(prepared.config))
         return
+    confirm(prepared, yes)
     from ragen_verl.runs.launch import train as run
 
     raise typer.Exit(run(prepared.recipe, prepared.overrides, prepared.folder))

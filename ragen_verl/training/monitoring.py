@@ -104,5 +104,13 @@ class TrainingMonitor:
             if step not in action.keep or not source.exists() or (marker.exists() and marker.read_text() == str(step)):
                 continue
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(source, target, copy_function=os.link)
+            shutil.copytree(source, target, copy_function=_link)
             marker.write_text(str(step))
+
+
+def _link(source: str, target: str) -> None:
+    """A hard link, or a copy where there can be none: other file systems, and some that know no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

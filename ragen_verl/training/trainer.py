@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, open_dict
@@ -21,7 +22,7 @@ from ragen_verl.filter import select
 from ragen_verl.names import TRAINER
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.trajectory import RECORD
-from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.folder import RunFolder, explain_weightless
 from ragen_verl.runs.plots import learning_curve
 from ragen_verl.training import batch as episodes
 from ragen_verl.training.advantages import estimating
@@ -77,6 +78,9 @@ class RagenTrainer(PPOTrainerSync):
 
     def fit(self, agent_loop_manager: Any) -> None:
         """verl's loop between the opening and the summary of the run's folder."""
+        if self.config.trainer.val_only:
+            self._evaluate(agent_loop_manager)
+            return
         self.folder.begin(self.config, self.global_steps)
         self.monitor.resume()
         if self.global_steps:  # a resumed run has its first validation behind it
@@ -84,8 +88,39 @@ class RagenTrainer(PPOTrainerSync):
                 self.config.trainer.val_before_train = False
         with self.folder.keeps_cause():
             super().fit(agent_loop_manager)
-            self.folder.finish(recipe=self.config.trainer.experiment_name, seed=self.ragen.train.seed)
+            recipe = self.folder.recipe or self.config.trainer.experiment_name
+            self.folder.finish(recipe=recipe, seed=self.ragen.train.seed)
             learning_curve([self.folder], self.folder.curve, self.config.trainer.experiment_name)
+
+    def _evaluate(self, agent_loop_manager: Any) -> None:
+        """verl's validation alone, of the newest checkpoint or the model; the folder's other files stay as they are."""
+        with open_dict(self.config):
+            self.config.trainer.val_before_train = True  # where verl evaluates and ends
+        with self.folder.keeps_cause():
+            super().fit(agent_loop_manager)
+
+    def on_validate_begin(self) -> None:
+        """verl's, and the folder says what goes on."""
+        self.folder.phase.write_text("evaluating on held-out states")
+        super().on_validate_begin()
+
+    def on_train_begin(self) -> None:
+        """verl's, and the folder says what goes on."""
+        self.folder.phase.write_text("playing the first step")
+        super().on_train_begin()
+
+    def on_step_end(self) -> None:
+        """verl's, after a checkpoint where somebody asked for one (SIGUSR1 to `ragen-verl train`)."""
+        if self.folder.wanted.exists():
+            if not (Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}").exists():
+                self._save_checkpoint()
+            self.folder.wanted.unlink(missing_ok=True)
+        super().on_step_end()
+
+    def _save_checkpoint(self) -> None:
+        """verl's, and a word in folders that look like models and hold no weights."""
+        super()._save_checkpoint()
+        explain_weightless(Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}")
 
     def _build_replay_buffer(self) -> Any:
         """verl's buffer, asked more often than every two seconds (a constructor argument without a config key)."""
@@ -206,7 +241,9 @@ class RagenTrainer(PPOTrainerSync):
     def _validate(self) -> dict[str, float]:
         """verl's validation; the one before training gets a line of its own in metrics.jsonl."""
         metrics = super()._validate()
-        if not getattr(self, "timing_raw", None):
+        if self.config.trainer.val_only:
+            self.folder.write_evaluation(self.global_steps, metrics)
+        elif not getattr(self, "timing_raw", None):
             self.folder.log(self.global_steps, metrics)
         return metrics
 

@@ -20,6 +20,7 @@ from ragen_verl.errors import RecipeError
 
 COMMANDS = [
     "train",
+    "resume",
     "sweep",
     "verdict",
     "doctor",

@@ -18,7 +18,7 @@ import pytest
 from env_servers import server_processes
 
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.launch import _command
+from ragen_verl.runs.launch import command as command_of
 
 pytestmark = pytest.mark.train
 
@@ -42,7 +42,7 @@ SMALL = [
 
 def start(folder: Path, *overrides: str) -> subprocess.Popen:
     log = (folder.parent / f"{folder.name}.log").open("a")
-    command = _command(RECIPE, [*SMALL, f"ragen.run.dir={folder}", *overrides])
+    command = command_of(RECIPE, [*SMALL, f"ragen.run.dir={folder}", *overrides])
     return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
@@ -209,7 +209,7 @@ NEVER_TRAINED = ("Bandit", "FrozenLake5x5")
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "mixture")
-    command = _command("nano/mixture", [*MIXED, f"ragen.run.dir={folder.path}"])
+    command = command_of("nano/mixture", [*MIXED, f"ragen.run.dir={folder.path}"])
     with server_processes(["SimpleSokoban-v0"]) as [(url, _)]:
         env = {**os.environ, "RAGEN_VERL_ENV_URL": url}
         done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=env)

@@ -9,7 +9,7 @@ import pytest
 from paths import ROOT
 
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.launch import _command
+from ragen_verl.runs.launch import command as command_of
 
 pytestmark = [pytest.mark.train, pytest.mark.slow]
 
@@ -59,7 +59,7 @@ VARIANTS = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_steps(variant: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    command = _command("nano/frozen_lake", [*SMALL, f"ragen.run.dir={folder.path}", *VARIANTS[variant]])
+    command = command_of("nano/frozen_lake", [*SMALL, f"ragen.run.dir={folder.path}", *VARIANTS[variant]])
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     rows = folder.rows()

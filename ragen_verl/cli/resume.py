@@ -1,0 +1,89 @@
+"""`ragen-verl resume`, and the question that `train` and `sweep` ask of a folder with a run of other settings in it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ragen_verl.cli.console import console
+from ragen_verl.errors import RecipeError
+
+if TYPE_CHECKING:
+    from ragen_verl.cli.prepare import Prepared
+
+SHOWN = 20
+YES = typer.Option(False, "--yes", "-y", help="Go on with other settings than the run's without asking.")
+
+
+def resume(
+    run_dir: Path = typer.Argument(help="The folder of a run that was started (ragen.run.dir)."),
+    overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Settings to change from here on."),
+    yes: bool = YES,
+) -> None:
+    """Go on with a run at its newest checkpoint, with its own recipe and overrides.
+
+    Settings that differ from the run's are shown and have to be confirmed. `trainer.val_only=true` evaluates the
+    newest checkpoint and trains nothing.
+    """
+    from ragen_verl.cli.prepare import prepare
+    from ragen_verl.runs.folder import RunFolder
+    from ragen_verl.runs.launch import train
+    from ragen_verl.runs.resume import started
+
+    folder = RunFolder(run_dir)
+    run = started(folder)
+    new = list(overrides or [])
+    keys = {_key(one) for one in new} | {"ragen.run.dir"}
+    kept = [one for one in run.overrides if _key(one) not in keys]
+    prepared = prepare(run.recipe, [*kept, *new], folder=folder)
+    steps = prepared.config.trainer.total_training_steps
+    done = max((row["step"] for row in folder.rows()), default=0)
+    if folder.summary.exists() and done >= steps and not prepared.config.trainer.val_only:
+        raise RecipeError(
+            f"The run in {folder.path} has made all its {steps} steps: add trainer.total_training_steps=... to train "
+            "on, or trainer.val_only=true to evaluate it."
+        )
+    confirm(prepared, yes)
+    raise typer.Exit(train(prepared.recipe, prepared.overrides, prepared.folder))
+
+
+def confirm(prepared: Prepared, yes: bool) -> None:
+    """Show what differs from the run that is in the folder, and ask whether to go on.
+
+    Raises:
+        RecipeError: there is nobody to ask, or the answer is no.
+    """
+    from omegaconf import OmegaConf
+
+    from ragen_verl.runs.resume import changes, started
+
+    if not (prepared.folder.recipe and any(row["step"] for row in prepared.folder.rows())):
+        return
+    differing = changes(started(prepared.folder).config, OmegaConf.to_container(prepared.config))
+    if not differing:
+        return
+    listed = [f"{key}: {_shown(before)} -> {_shown(after)}" for key, before, after in differing]
+    if len(listed) > SHOWN:
+        listed = [*listed[:SHOWN], f"and {len(listed) - SHOWN} more"]
+    if not yes and not sys.stdin.isatty():
+        raise RecipeError(
+            f"{prepared.folder.path} holds a run with other settings ({'; '.join(listed)}): add --yes to go on with "
+            "yours, or name another folder."
+        )
+    out = console()
+    out.print(f"The run in {prepared.folder.path} had other settings:", markup=False, soft_wrap=True)
+    for line in listed:
+        out.print(f"  {line}", markup=False, soft_wrap=True)
+    if not yes and not typer.confirm("Go on with the new ones?"):
+        raise RecipeError("Nothing was started.")
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+def _shown(value: Any) -> str:
+    return "(none)" if value is ... else repr(value)

@@ -1,0 +1,120 @@
+"""What a run shows while it goes on: a bar on a terminal, a plain line a step where there is none."""
+
+from __future__ import annotations
+
+import json
+import time
+from types import TracebackType
+from typing import Any
+
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ragen_verl.names import HELD_OUT_SUCCESS, TRAIN_SUCCESS
+from ragen_verl.runs.folder import RunFolder
+
+ROWS = {"held-out success": "success", "held-out return": "return", "valid turns": "valid"}
+IMPORTING, RAY, ENGINE = "importing verl", "starting Ray", "starting the engine"
+# what the log shows -> the phase before the trainer itself says where it is (`RunFolder.phase`)
+MARKS = {"ray init kwargs": RAY, "WorkerDict pid=": "loading the weights", "vLLMHttpServer pid=": ENGINE}
+
+
+class Watch:
+    """Follows a run through its folder; `look` as often as wanted.
+
+    Args:
+        folder: the run's.
+        console: where to print.
+    """
+
+    def __init__(self, folder: RunFolder, console: Console) -> None:
+        self._folder, self._console = folder, console
+        self._started, self._seen, self._total = time.time(), 0, None
+        self._phase, self._held_out = "", None
+        self._log_at = folder.log_file.stat().st_size if folder.log_file.exists() else 0
+        self._log_phase = IMPORTING
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._bar = Progress(TextColumn("{task.description}"), *columns, console=console)
+        self._task = self._bar.add_task(IMPORTING, total=None)
+
+    def __enter__(self) -> Watch:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def look(self) -> None:
+        """Show what is new."""
+        rows = [row for row in self._folder.rows() if row["time"] >= self._started]
+        if not rows and (phase := self._now()) != self._phase:
+            self._phase = phase
+            self._show(phase, f"[{time.time() - self._started:4.0f} s] {phase}")
+        for row in rows[self._seen :]:
+            self._total = self._total or _total_steps(self._folder)
+            self._held_out = row.get(HELD_OUT_SUCCESS, self._held_out)
+            text = self._text(row)
+            self._show(text, f"step {row['step']}/{self._total}: {text}", row["step"])
+        self._seen = len(rows)
+
+    def _show(self, short: str, line: str, step: int | None = None) -> None:
+        if self._console.is_terminal:
+            self._bar.update(self._task, description=escape(short), completed=step, total=self._total)
+        else:
+            self._console.print(line, markup=False, soft_wrap=True)
+
+    def _now(self) -> str:
+        """The phase that the trainer wrote, or before that the one that the log shows."""
+        if self._folder.phase.exists():
+            said = self._folder.phase.read_text()
+            if said and self._folder.phase.stat().st_mtime >= self._started:
+                return said
+        if self._folder.log_file.exists():
+            with self._folder.log_file.open("rb") as file:
+                file.seek(self._log_at)
+                new = file.read()
+            self._log_at += len(new)
+            for mark, phase in MARKS.items():
+                if mark.encode() in new:
+                    self._log_phase = phase
+        return self._log_phase
+
+    def _text(self, row: dict[str, Any]) -> str:
+        held_out = "" if self._held_out is None else f"held-out success {self._held_out:.1%}"
+        if TRAIN_SUCCESS not in row:
+            return held_out or "evaluated"
+        shown = [f"training success {row[TRAIN_SUCCESS]:.1%}", held_out, _verdict(self._folder)]
+        return ", ".join(one for one in (*shown, f"{row.get('timing_s/step', 0):.1f} s a step") if one)
+
+
+def result_table(folder: RunFolder) -> Table:
+    """Before, best and after on the held-out seeds, and what it took."""
+    summary = json.loads(folder.summary.read_text())
+    took = f"{summary['steps']} steps in {summary['seconds']:.0f} s"
+    table = Table(title=f"{summary['recipe']}, seed {summary['seed']}: {took}")
+    best = summary.get("best")
+    when = {"before": "before", "best": f"best (step {best['step']})" if best else "best", "after": "after"}
+    for name in ("", *when.values()):
+        table.add_column(name, justify="right" if name else "left")
+    for label, key in ROWS.items():
+        table.add_row(label, *(f"{summary[one][key]:.3f}" if summary.get(one) else "-" for one in when))
+    return table
+
+
+def _total_steps(folder: RunFolder) -> int | None:
+    file = folder.path / "config.yaml"
+    return OmegaConf.load(file).trainer.total_training_steps if file.exists() else None
+
+
+def _verdict(folder: RunFolder) -> str:
+    """The verdict's headline; nothing where it has not judged yet."""
+    try:
+        found = json.loads(folder.verdict.read_text())
+    except (OSError, json.JSONDecodeError):
+        return ""
+    return f"verdict {found['status']}" + (f" ({found['primary']})" if found.get("primary") else "")

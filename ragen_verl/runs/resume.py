@@ -1,0 +1,68 @@
+"""Going on with a run: what its folder says it was started with, and what another start would change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.runs.folder import RunFolder
+
+# what may differ between two parts of one run: where it stands, where it starts, and to evaluate in place of training
+FREE = ("ragen.run.dir", "data.ragen", "trainer.default_local_dir", "trainer.val_only", "trainer.resume_mode")
+
+
+@dataclass(frozen=True)
+class Started:
+    """How a run was started, as Hydra left it in the folder's hydra/.
+
+    Attributes:
+        recipe: a name in the package, or the path of a YAML file.
+        overrides: of the command line, the folder's name among them.
+        config: the composed recipe, resolved.
+    """
+
+    recipe: str
+    overrides: list[str]
+    config: dict[str, Any]
+
+
+def started(folder: RunFolder) -> Started:
+    """Read how a run was started.
+
+    Raises:
+        RecipeError: the folder is no run's, or the run never got that far.
+    """
+    hydra = folder.path / "hydra"
+    if not all((hydra / name).is_file() for name in ("hydra.yaml", "config.yaml", "overrides.yaml")):
+        raise RecipeError(f"{folder.path} is not the folder of a run that was started: it has no hydra/config.yaml.")
+    about = OmegaConf.load(hydra / "hydra.yaml").hydra
+    recipe = OmegaConf.to_container(about.job, resolve=False)["config_name"]
+    for source in OmegaConf.to_container(about.runtime, resolve=False)["config_sources"]:
+        file = Path(source["path"]) / f"{recipe}.yaml"
+        if source["provider"] == "command-line" and file.is_file():
+            recipe = str(file)
+    config = OmegaConf.to_container(OmegaConf.load(hydra / "config.yaml"), resolve=True)
+    return Started(recipe, list(OmegaConf.load(hydra / "overrides.yaml")), config)
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(key, value before, value after) of every setting that differs, but for `FREE`; ... where there is none."""
+    old, new = dict(_flat(before)), dict(_flat(after))
+    return [
+        (key, old.get(key, ...), new.get(key, ...))
+        for key in sorted({*old, *new})
+        if old.get(key, ...) != new.get(key, ...) and not key.startswith(FREE)
+    ]
+
+
+def _flat(block: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    pairs = block.items() if isinstance(block, Mapping) else enumerate(block) if isinstance(block, list) else ()
+    if not pairs:
+        yield path, block
+    for key, value in pairs:
+        yield from _flat(value, f"{path}.{key}" if path else str(key))

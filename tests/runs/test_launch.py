@@ -1,0 +1,153 @@
+"""The command around a run: signals, phases, plain lines, the cause of a failure; a stand-in takes verl's place."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ragen_verl.runs import launch
+from ragen_verl.runs.folder import RunFolder, explain_weightless
+
+# a run of a recipe that does what a training's folder shows, without verl
+STAND_IN = """
+import json, sys, time
+from pathlib import Path
+folder = Path({folder!r})
+print("ray init kwargs: ...", flush=True)
+(folder / "phase.txt").write_text("evaluating on held-out states")
+(folder / "config.yaml").write_text("trainer: {{total_training_steps: 2}}")
+rows = [{{"step": 0, "val-env/success": 0.2, "val-env/return": 0.2, "val-env/valid": 1.0}}]
+rows += [{{"step": 1, "train/success": 0.5, "timing_s/step": 1.0}}]
+with (folder / "metrics.jsonl").open("a") as file:
+    for row in rows:
+        file.write(json.dumps({{**row, "time": time.time()}}) + "\\n")
+{then}
+"""
+DRIVER = """
+import sys
+from ragen_verl.runs import launch
+from ragen_verl.runs.folder import RunFolder
+launch.version = lambda name: None
+launch.command = lambda recipe, overrides: [sys.executable, "-c", {stand_in!r}]
+sys.exit(launch.train("a/recipe", [], RunFolder({folder!r})))
+"""
+WAIT = "import subprocess\nsubprocess.Popen(['sleep', '600'])\nprint('waiting', flush=True)\ntime.sleep(600)"
+
+
+def stand_in(folder: Path, then: str) -> str:
+    return STAND_IN.format(folder=str(folder), then=then)
+
+
+def run(folder: Path, then: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    monkeypatch.setattr(launch, "version", lambda name: None)
+    monkeypatch.setattr(launch, "command", lambda *_: [sys.executable, "-c", stand_in(folder, then)])
+    out = io.StringIO()
+    code = launch.train("a/recipe", [], RunFolder(folder), Console(file=out, width=40))
+    return code, out.getvalue()
+
+
+def start(folder: RunFolder, then: str) -> subprocess.Popen:
+    """A `train` in a process of its own, once the stand-in waits."""
+    code = DRIVER.format(folder=str(folder.path), stand_in=stand_in(folder.path, then))
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    until(lambda: folder.log_file.exists() and "waiting" in folder.log_file.read_text())
+    return process
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.time() + seconds
+    while not condition():
+        assert time.time() < end
+        time.sleep(0.05)
+
+
+def test_without_a_terminal_every_step_is_a_plain_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out = run(tmp_path / "run", "sys.exit(3)", monkeypatch)
+    assert code == 3
+    lines = out.splitlines()
+    assert "step 0/2: held-out success 20.0%" in lines
+    assert any(line.startswith("step 1/2: training success 50.0%, held-out success 20.0%") for line in lines)
+    assert not any("━" in line for line in lines)
+
+
+def test_a_cause_with_markup_in_it_is_printed_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, out = run(tmp_path / "run", "raise ValueError('no [/tmp] here')", monkeypatch)
+    assert code == 1 and "The run failed (exit code 1): ValueError: no [/tmp] here" in out.splitlines()
+
+
+def test_an_old_runs_error_is_not_taken_for_this_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.error.write_text("KeyError: 'old'\n")
+    _, out = run(folder.path, "raise ValueError('new')", monkeypatch)
+    assert "ValueError: new" in out and "KeyError" not in out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_run_and_what_it_started(number: signal.Signals, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    process = start(folder, WAIT)
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert f"Stopped. Go on with: ragen-verl resume {folder.path}" in out.splitlines()
+    assert "after step 1" in folder.error.read_text() and folder.curve.exists()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int(child), 0)
+
+
+def test_sigusr1_asks_for_a_checkpoint_and_the_run_goes_on(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    then = "print('waiting', flush=True)\nwhile not (folder / 'checkpoint_wanted').exists(): time.sleep(0.05)"
+    process = start(folder, then)
+    process.send_signal(signal.SIGUSR1)
+    process.communicate(timeout=60)
+    assert folder.wanted.exists()
+
+
+def test_the_command_to_go_on_is_spelled_as_it_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "argv", [".venv/bin/ragen-verl", "train", "x"])
+    assert launch.typed("resume", "runs/a b") == ".venv/bin/ragen-verl resume 'runs/a b'"
+
+
+def test_a_result_has_before_best_and_after(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for step, success in ((0, 0.2), (10, 0.7), (20, 0.6)):
+        folder.log(step, {"val-env/success": success, "val-env/return": success, "val-env/valid": 1.0})
+    summary = folder.finish(recipe="nano/bandit", seed=1)
+    assert (summary["best"]["step"], summary["best"]["success"]) == (10, 0.7)
+    out = io.StringIO()
+    Console(file=out, width=120).print(launch.result_table(folder))
+    assert "best (step 10)" in out.getvalue() and "nano/bandit, seed 1: 20 steps" in out.getvalue()
+
+
+def test_a_summary_of_before_there_was_a_best_can_be_shown(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.log(0, {"val-env/success": 0.2, "val-env/return": 0.2, "val-env/valid": 1.0})
+    summary = folder.finish(recipe="r", seed=1)
+    del summary["best"]
+    folder.summary.write_text(json.dumps(summary))
+    Console(file=io.StringIO()).print(launch.result_table(folder))
+
+
+def test_a_folder_without_weights_says_so(tmp_path: Path) -> None:
+    for name, weights in (("actor", []), ("critic", ["model.safetensors"])):
+        (tmp_path / name / "huggingface").mkdir(parents=True)
+        for file in weights:
+            (tmp_path / name / "huggingface" / file).touch()
+    explain_weightless(tmp_path)
+    assert "model_merger" in (tmp_path / "actor" / "huggingface" / "README.md").read_text()
+    assert not (tmp_path / "critic" / "huggingface" / "README.md").exists()

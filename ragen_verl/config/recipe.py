@@ -89,7 +89,8 @@ class RagenConfig:
             group_size: N, trajectories per group (`actor_rollout_ref.rollout.n`).
 
         Raises:
-            RecipeError: it needs a spread of returns and N is 1, or it asks for less than one group or more than all.
+            RecipeError: it compares trajectories and N is too small, or it asks for less than one group or more than
+                all.
         """
         chosen, groups = self.filter, self.train.groups
         if chosen.needs_spread and group_size < 2:
@@ -98,14 +99,20 @@ class RagenConfig:
                 f"group but actor_rollout_ref.rollout.n is {group_size}, and one return has no spread: use n of 2 or "
                 "more, or a score of single trajectories (mean, sum, entropy, length) that keeps zero variance."
             )
+        if chosen.cross_fit and group_size < 4:
+            raise RecipeError(
+                f"ragen.filter.cross_fit compares the members of half a group but actor_rollout_ref.rollout.n is "
+                f"{group_size}: use n of 4 or more, or set cross_fit to false."
+            )
+        value = chosen.all_options().get("value")
         if self.kept_groups < 1:
             raise RecipeError(
-                f"ragen.filter.value {chosen.number:g} of {groups} groups is less than one group: "
+                f"ragen.filter.value {value:g} of {groups} groups is less than one group: "
                 f"use {1 / groups:.3g} or more, or more groups in ragen.train.envs."
             )
-        if chosen.strategy == "top_k_count" and chosen.number > groups:
+        if chosen.strategy == "top_k_count" and value > groups:
             raise RecipeError(
-                f"ragen.filter.value is {chosen.number:g} but a step has {groups} groups: "
+                f"ragen.filter.value is {value:g} but a step has {groups} groups: "
                 "use fewer, or more groups in ragen.train.envs."
             )
         if chosen.refills and chosen.target(groups) > groups + chosen.extra_groups(groups):

@@ -1,8 +1,8 @@
 """What a group is worth: statistics of its members' raw returns, or of how they were written.
 
-A group's uncertainty is the spread of its members' raw returns, U(s0) = Std[R(tau)] over the N trajectories from one
-initial state (arXiv 2504.20073, section 4; sample standard deviation, as in RAGEN). Raw means before any
-normalisation: after normalising, every group has a spread of 1 and the ranking is noise.
+A group's uncertainty is the sample standard deviation of its members' raw returns, U(s0) = Std[R(tau)] over the N
+trajectories from one initial state (arXiv 2504.20073, section 4). Raw means before any normalisation: after
+normalising, every group has a standard deviation of 1 and the ranking is noise.
 """
 
 from __future__ import annotations
@@ -12,67 +12,44 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ZERO = 1e-10  # a standard deviation at or below it counts as none
-
-RETURN, ENTROPY, LENGTH = "return", "entropy", "length"
-"""What is measured of a trajectory: R(tau), the mean negative log-probability of its sampled tokens, their number."""
+from ragen_verl.filter.registry import ENTROPY, LENGTH, score
 
 
-@dataclass(frozen=True)
-class Score:
-    """How a group's score is made.
-
-    Attributes:
-        measure: the column it is computed from: `return`, `entropy` or `length`.
-        statistic: the members' values (float64, at least `least` of them) -> the score.
-        least: how many members have to count; below it the group has no score.
-        signed: whether a score can be negative, so that it is no mass.
-    """
-
-    measure: str
-    statistic: Callable[[np.ndarray], float]
-    least: int = 1
-    signed: bool = False
-
-
-def spread(values: np.ndarray) -> float:
-    """Sample standard deviation; exactly 0 for equal values, which numpy's rounding of the mean can miss."""
+@score("std", least=2)
+def std(values: np.ndarray) -> float:
+    """Sample standard deviation, RAGEN's code; exactly 0 for equal values, which numpy's rounding can miss."""
     return 0.0 if (values == values[0]).all() else float(np.std(values, ddof=1))
 
 
-def _variance(values: np.ndarray) -> float:
-    return spread(values) ** 2
+@score("variance", least=2)
+def variance(values: np.ndarray) -> float:
+    """Sample variance, RAGEN-2's text."""
+    return std(values) ** 2
 
 
-def _mean(values: np.ndarray) -> float:
+@score("mean", signed=True)
+def mean(values: np.ndarray) -> float:
+    """Mean return."""
     return float(np.mean(values))
 
 
-def _sum(values: np.ndarray) -> float:
+@score("sum", signed=True)
+def total(values: np.ndarray) -> float:
+    """Sum of returns; RAGEN-2, table 9."""
     return float(np.sum(values))
 
 
-# name in a recipe -> score; `variance` is RAGEN-2's paper, `std` its code
-SCORES: dict[str, Score] = {
-    "std": Score(RETURN, spread, least=2),
-    "variance": Score(RETURN, _variance, least=2),
-    "mean": Score(RETURN, _mean, signed=True),
-    "sum": Score(RETURN, _sum, signed=True),
-    "entropy": Score(ENTROPY, _mean),
-    "entropy_variance": Score(ENTROPY, _variance, least=2),
-    "length": Score(LENGTH, _mean),
-}
-
-SPREADS = tuple(name for name, score in SCORES.items() if score.least > 1)
-"""The scores that need two members in a group."""
+score("entropy", measure=ENTROPY)(mean)
+score("entropy_variance", measure=ENTROPY, least=2)(variance)
+score("length", measure=LENGTH)(mean)
 
 
 @dataclass(frozen=True)
 class Groups:
     """The groups of one batch in order of first appearance, and statistics of their raw returns (one value a group).
 
-    `std` is -inf where fewer than two members count (nothing is known of the spread); `max`, `mean` and `sum` are nan
-    where none does.
+    `std` is -inf where fewer than two members count (nothing is known of the standard deviation); `max`, `mean` and
+    `sum` are nan where none does.
     """
 
     labels: tuple
@@ -114,7 +91,7 @@ def group_scores(returns: Sequence[float], groups: Sequence, excluded: Sequence[
     return Groups(
         labels=tuple(found),
         members=members,
-        std=_each(members, values, spread, 2, -np.inf),
+        std=_each(members, values, std, 2, -np.inf),
         max=_each(members, values, np.max, 1, np.nan),
         mean=_each(members, values, np.mean, 1, np.nan),
         sum=_each(members, values, np.sum, 1, np.nan),

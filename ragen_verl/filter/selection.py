@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from ragen_verl.filter.scores import RETURN, SCORES, ZERO, Groups, group_scores
-from ragen_verl.filter.strategies import STRATEGIES, Rule, rank, within_group
+from ragen_verl.filter.registry import RETURN, SCORES, STRATEGIES, Candidates, Strategy, read_by
+from ragen_verl.filter.scores import Groups, group_scores, std
+from ragen_verl.numerics import ZERO_STD
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a filter does.
+
+    Attributes:
+        strategy: a name in `STRATEGIES`.
+        options: of the strategy and of the score, by name; those that are left out have their defaults.
+        score: a name in `SCORES`.
+        largest: whether the highest score ranks first; otherwise the lowest.
+        drop_zero_variance: groups whose raw returns do not differ, or of whose standard deviation nothing is known, are
+            no candidates.
+        min_members: without a ranking, groups with fewer members that count are left out while others remain: a
+            group baseline over one return is that return itself. 1 where groups have one member by design.
+        total: P, the groups of a step before any refill; None: those of the batch.
+        limit: at most this many candidates, earlier ones first; None for all.
+        cross_fit: each half of a group is kept by the returns of its other half; the halves are the trajectories with
+            an even and with an odd rollout index.
+    """
+
+    strategy: str = "none"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    score: str = "std"
+    largest: bool = True
+    drop_zero_variance: bool = False
+    min_members: int = 2
+    total: int | None = None
+    limit: int | None = None
+    cross_fit: bool = False
 
 
 @dataclass(frozen=True)
@@ -16,11 +49,14 @@ class Selection:
     """What a filter decided about one batch.
 
     Attributes:
-        groups: labels of the kept groups, in their order in the batch.
+        groups: labels of the groups of which something is kept, in their order in the batch.
         kept: indices of the kept trajectories, int64, ascending.
         dropped: indices of all other trajectories, int64, ascending.
-        scores: label of every group -> its score; -inf where it has none.
+        scores: label of every group -> its score; -inf where it has none. With cross-fitting (label, parity of the
+            rollout index) -> the score of that half, which decides about the other one.
         metrics: RAGEN's names under `rollout/`, over all groups; those with `chosen_` over the kept ones.
+            `rollout/selected_return_excess` is the mean return of the kept groups minus that of all groups,
+            `rollout/selected_return_excess_error` its standard error if returns had no part in the choice.
     """
 
     groups: tuple
@@ -30,6 +66,15 @@ class Selection:
     metrics: dict[str, float]
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """What is kept of some groups: their places in `groups`, and the kept members of each."""
+
+    groups: Groups
+    index: np.ndarray
+    members: list[np.ndarray]
+
+
 def select(
     returns: Sequence[float],
     groups: Sequence,
@@ -37,6 +82,7 @@ def select(
     *,
     rule: Rule | None = None,
     measures: Mapping[str, Sequence[float]] | None = None,
+    rollout_indices: Sequence[int] | None = None,
 ) -> Selection:
     """Apply a rule to one batch of trajectories.
 
@@ -46,56 +92,125 @@ def select(
         excluded: trajectories that never enter the update.
         rule: what to keep; every group without one.
         measures: `entropy` and `length` of each trajectory, shape (trajectories,), where a score is made of them.
+        rollout_indices: number of each trajectory in its group, shape (trajectories,); for cross-fitting.
 
     Returns:
-        The selection. It is empty where every trajectory is excluded, and where the rule drops groups without a
-        spread of returns and there are no others; never otherwise.
+        The selection. It is empty where every trajectory is excluded, where the rule drops groups of equal returns and
+        there are no others, and where the strategy selects nothing.
 
     Raises:
-        ValueError: the columns have different lengths, or a value that counts is not finite.
+        ValueError: the columns have different lengths, a value that counts is not finite, the strategy's selection is
+            none of its candidates, or rollout indices are missing.
     """
     rule = rule or Rule()
-    stats = group_scores(returns, groups, excluded)
+    whole = group_scores(returns, groups, excluded)
     columns = {RETURN: np.asarray(returns, dtype=np.float64)}
     for name, column in (measures or {}).items():
         columns[name] = np.asarray(column, dtype=np.float64)
         group_scores(column, groups, excluded)  # the same conditions as for returns
-    score = SCORES[rule.score]
-    scores = stats.each(columns[score.measure], score.statistic, score.least, -np.inf)
-    chosen = _choose(stats, scores, rule)
-    members = [stats.members[i] for i in chosen]
-    if rule.strategy == "within_group":
-        members = [m[within_group(columns[RETURN][m], rule.value)] for m in members]
-    kept = np.sort(np.concatenate(members)) if members else np.array([], dtype=np.int64)
+    if rule.cross_fit:
+        if rollout_indices is None or len(rollout_indices) != len(groups):
+            raise ValueError("cross-fitting needs the rollout index of every trajectory")
+        out = np.zeros(len(groups), dtype=bool) if excluded is None else np.asarray(excluded, dtype=bool)
+        parity = np.asarray(rollout_indices, dtype=np.int64) % 2
+        even, odd = (group_scores(returns, groups, out | (parity != half)) for half in (0, 1))
+        folds = [(even, odd), (odd, even)]
+    else:
+        folds = [(whole, whole)]
+    scores, parts = [], []
+    for decides, learns in folds:
+        scores.append(_scores(decides, columns, rule))
+        parts.append(_choose(decides, learns, scores[-1], columns[RETURN], rule))
+    kept = np.sort(np.concatenate([np.array([], dtype=np.int64), *(one for part in parts for one in part.members)]))
+    some = sorted({int(i) for part in parts for i in part.index})
+    labels = [(label, half) for half in (0, 1) for label in whole.labels] if rule.cross_fit else whole.labels
     return Selection(
-        groups=tuple(stats.labels[i] for i in chosen),
+        groups=tuple(whole.labels[i] for i in some),
         kept=kept,
         dropped=np.setdiff1d(np.arange(len(groups)), kept),
-        scores=dict(zip(stats.labels, scores.tolist(), strict=True)),
-        metrics=_metrics(stats, chosen, columns),
+        scores=dict(zip(labels, np.concatenate(scores).tolist(), strict=True)),
+        metrics=_metrics(whole, parts, columns) | _excess(parts, columns[RETURN]),
     )
 
 
-def _choose(stats: Groups, scores: np.ndarray, rule: Rule) -> np.ndarray:
-    """Indices of the kept groups, ascending."""
-    sizes = np.array([len(m) for m in stats.members], dtype=np.int64)
+def _scores(groups: Groups, columns: Mapping[str, np.ndarray], rule: Rule) -> np.ndarray:
+    score = SCORES[rule.score]
+    options = read_by(score.function, rule.options)
+    return groups.each(columns[score.measure], lambda values: score.function(values, **options), score.least, -np.inf)
+
+
+def _choose(decides: Groups, learns: Groups, scores: np.ndarray, returns: np.ndarray, rule: Rule) -> _Chosen:
+    """The groups and members of `learns` that are kept by the scores and returns of `decides`."""
+    chosen = STRATEGIES[rule.strategy]
+    sizes = np.array([len(m) for m in decides.members], dtype=np.int64)
     candidates = np.flatnonzero(sizes > 0)
     if rule.drop_zero_variance:
-        candidates = candidates[stats.std[candidates] > ZERO]
-    ranked = rule.strategy in STRATEGIES
-    usable = np.isfinite(scores[candidates]) if ranked else sizes[candidates] >= rule.min_members
+        candidates = candidates[decides.std[candidates] > ZERO_STD]
+    usable = sizes[candidates] >= min(chosen.least, rule.min_members)
+    if chosen.ranks:
+        usable &= np.isfinite(scores[candidates])
     if usable.any():
         candidates = candidates[usable]
-    else:  # nothing to rank by, so the first ones are taken
+    if not (chosen.ranks and usable.any()):  # nothing to rank by, so the first ones are taken
         scores = np.zeros(len(scores))
     candidates = candidates[: rule.limit]
-    if not ranked or not len(candidates):
-        return candidates
-    order = candidates[rank(scores[candidates], rule.largest)]
-    return np.sort(order[STRATEGIES[rule.strategy](scores[order], rule, len(stats))])
+    if len(candidates):
+        candidates = candidates[rank(scores[candidates], rule.largest)]
+    members = _members(chosen, candidates, decides, learns, scores, returns, rule)
+    index = sorted(i for i, mine in members.items() if len(mine))
+    return _Chosen(learns, np.array(index, dtype=np.int64), [members[i] for i in index])
 
 
-def _metrics(stats: Groups, kept: np.ndarray, columns: Mapping[str, np.ndarray]) -> dict[str, float]:
+def _members(
+    chosen: Strategy,
+    ranked: np.ndarray,
+    decides: Groups,
+    learns: Groups,
+    scores: np.ndarray,
+    returns: np.ndarray,
+    rule: Rule,
+) -> dict[int, np.ndarray]:
+    """Place of each group that the strategy selects -> its kept members."""
+    if not len(ranked):
+        return {}
+    candidates = Candidates(
+        scores=scores[ranked],
+        returns=tuple(returns[decides.members[i]] for i in ranked),
+        total=len(decides) if rule.total is None else rule.total,
+        largest=rule.largest,
+    )
+    found = chosen.function(candidates, **read_by(chosen.function, rule.options))
+    if chosen.selects == "groups":
+        return {int(i): learns.members[i] for i in ranked[_indices(found, len(ranked), chosen.name)]}
+    owner = np.repeat(ranked, [len(one) for one in candidates.returns])
+    members = np.concatenate([decides.members[i] for i in ranked])
+    places = _indices(found, len(members), chosen.name)
+    return {int(i): np.sort(members[places[owner[places] == i]]) for i in ranked}
+
+
+def _indices(found: Any, count: int, name: str) -> np.ndarray:
+    """A strategy's selection of `count` things as different indices, int64."""
+    if isinstance(found, slice):
+        return np.arange(count)[found]
+    found = np.asarray(found)
+    if found.dtype == bool and found.shape == (count,):
+        return np.flatnonzero(found)
+    found = found.astype(np.int64) if not found.size else found
+    inside = found.ndim == 1 and found.dtype.kind in "iu" and not ((found < 0) | (found >= count)).any()
+    if not inside or len(np.unique(found)) < len(found):
+        raise ValueError(
+            f"the filter strategy {name} has to select by a mask of {count}, a slice, or different indices from 0 to "
+            f"{count - 1}, but returned {found!r}"
+        )
+    return found.astype(np.int64)
+
+
+def rank(scores: np.ndarray, largest: bool) -> np.ndarray:
+    """Indices from the first rank to the last, int64 of shape (groups,); earlier groups first in a tie."""
+    return np.argsort(-scores if largest else scores, kind="stable")
+
+
+def _metrics(whole: Groups, parts: Sequence[_Chosen], columns: Mapping[str, np.ndarray]) -> dict[str, float]:
     """RAGEN's names: means over the groups of each in-group statistic, before and after the filter."""
     metrics: dict[str, float] = {}
 
@@ -104,19 +219,44 @@ def _metrics(stats: Groups, kept: np.ndarray, columns: Mapping[str, np.ndarray])
         if len(values):
             metrics[f"rollout/{name}"] = float(values.mean())
 
-    spread = SCORES["std"].statistic
+    everything = [_Chosen(whole, np.arange(len(whole)), list(whole.members))]
     others = {name: column for name, column in columns.items() if name != RETURN}
-    for prefix, index in (("", np.arange(len(stats))), ("chosen_", kept)):
+    for prefix, some in (("", everything), ("chosen_", parts)):
         for name in ("std", "max", "mean", "sum"):
-            add(f"{prefix}in_group_reward_{name}", getattr(stats, name)[index])
+            values = np.concatenate([getattr(part.groups, name)[part.index] for part in some])
+            add(f"{prefix}in_group_reward_{name}", values)
             if name != "sum":
-                add(f"{prefix}in_group_{name}", getattr(stats, name)[index])
+                add(f"{prefix}in_group_{name}", values)
         for measure, column in others.items():
-            add(f"{prefix}in_group_{measure}_std", stats.each(column, spread, least=2)[index])
-            add(f"{prefix}in_group_{measure}_mean", stats.each(column, np.mean)[index])
-    known = stats.std[np.isfinite(stats.std)]
-    metrics["rollout/filter_kept_count"] = float(len(kept))
-    metrics["rollout/filter_kept_ratio"] = len(kept) / len(stats) if len(stats) else 0.0
-    metrics["rollout/filter_zero_count"] = float((known <= ZERO).sum())
-    metrics["rollout/informative_ratio"] = float((known > ZERO).sum()) / len(stats) if len(stats) else 0.0
+            for name, statistic, least in (("std", std, 2), ("mean", np.mean, 1)):
+                values = np.concatenate([part.groups.each(column, statistic, least)[part.index] for part in some])
+                add(f"{prefix}in_group_{measure}_{name}", values)
+    known = whole.std[np.isfinite(whole.std)]
+    kept = sum(len(part.index) for part in parts) / len(parts)
+    metrics["rollout/filter_kept_count"] = kept
+    metrics["rollout/filter_kept_ratio"] = kept / len(whole) if len(whole) else 0.0
+    metrics["rollout/filter_zero_count"] = float((known <= ZERO_STD).sum())
+    metrics["rollout/informative_ratio"] = float((known > ZERO_STD).sum()) / len(whole) if len(whole) else 0.0
     return metrics
+
+
+def _excess(parts: Sequence[_Chosen], returns: np.ndarray) -> dict[str, float]:
+    """The mean return of what is kept minus that of all groups, and the standard error of a choice at random.
+
+    Every group weighs the same; with cross-fitting every half does. The error is that of a mean of k out of n groups
+    drawn without replacement, s sqrt(1/k - 1/n), and for members left out of a group the same inside it.
+    """
+    everything = np.concatenate([part.groups.mean for part in parts])
+    everything = everything[np.isfinite(everything)]
+    kept = [(part.groups.members[i], mine) for part in parts for i, mine in zip(part.index, part.members, strict=True)]
+    if not kept or len(everything) < 2:
+        return {}
+    between = np.var(everything, ddof=1) * (1 / len(kept) - 1 / len(everything))
+    within = sum(std(returns[all]) ** 2 * (1 / len(some) - 1 / len(all)) for all, some in kept) / len(kept) ** 2
+    excess = np.mean([returns[some].mean() for _, some in kept]) - everything.mean()
+    if not np.isfinite([excess, between, within]).all():
+        return {}
+    return {
+        "rollout/selected_return_excess": float(excess),
+        "rollout/selected_return_excess_error": math.sqrt(max(0.0, between + within)),
+    }

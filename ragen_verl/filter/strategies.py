@@ -1,47 +1,29 @@
-"""Which groups are kept, once they are ranked: every strategy takes a contiguous part of the ranking.
+"""Which groups are kept, once they are ranked, and which members of a group.
 
-Sources: StarPO-S (arXiv 2504.20073, section 4) for top-k; RAGEN-2's SNR-adaptive filtering and its released options
-for top-p, min-p, absolute top-k, percentile range and selection within a group.
+Sources: StarPO-S (arXiv 2504.20073, section 4) for top-k; RAGEN-2's SNR-adaptive filtering (arXiv 2604.06268) and its
+released options for top-p, min-p, absolute top-k, percentile range and selection within a group.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from ragen_verl.errors import RecipeError
+from ragen_verl.filter.registry import Candidates, strategy
+from ragen_verl.plugins import Accepts
 
-@dataclass(frozen=True)
-class Rule:
-    """What a filter does, every value given.
-
-    Attributes:
-        strategy: `none`, `within_group` or a name in `STRATEGIES`.
-        value: the strategy's number (see `STRATEGIES` and `within_group`); nan for the strategies that have none.
-        range: `percentile`'s part of the ranking, in percent from the first rank.
-        score: a name in `ragen_verl.filter.SCORES`.
-        largest: whether the highest score ranks first; otherwise the lowest.
-        drop_zero_variance: groups whose raw returns do not differ, or of whose spread nothing is known, are no
-            candidates.
-        softmax: `top_p` adds up a softmax of the scores instead of the scores.
-        temperature: of that softmax, in the unit of the score.
-        min_members: without a strategy, groups with fewer members that count are left out while others remain: a
-            group baseline over one return is that return itself. 1 where groups have one member by design.
-        limit: at most this many candidates, earlier ones first; None for all.
-    """
-
-    strategy: str = "none"
-    value: float = math.nan
-    range: tuple[float, float] = (0.0, 100.0)
-    score: str = "std"
-    largest: bool = True
-    drop_zero_variance: bool = False
-    softmax: bool = False
-    temperature: float = 1.0
-    min_members: int = 2
-    limit: int | None = None
+_SHARE = Accepts(lambda value: 0 < value <= 1, "a number above 0 and at most 1")
+_COUNT = Accepts(lambda value: value >= 1, "a whole number of 1 or more")
+_ABOVE = Accepts(lambda value: value > 0, "a number above 0")
+_NOT_BELOW = Accepts(lambda value: value >= 0, "a number of 0 or more")
+_PERCENTS = Accepts(
+    lambda part: len(part) == 2 and 0 <= part[0] < part[1] <= 100,
+    "two numbers from 0 to 100, the lower one first, such as [0, 25]",
+)
 
 
 def keep_count(fraction: float, groups: int) -> int:
@@ -49,77 +31,110 @@ def keep_count(fraction: float, groups: int) -> int:
     return math.floor(fraction * groups + 1e-9)
 
 
-def top_k(ranked: np.ndarray, rule: Rule, groups: int) -> slice:
-    """The first k = int(value * P), at least one; P counts every group of the step."""
-    return slice(0, max(1, keep_count(rule.value, groups)))
+@strategy("none", ranks=False, least=2, can_be_empty=False)
+def everything(candidates: Candidates) -> slice:
+    """Every group; a baseline over one return is that return, so groups of one stay only where they are all."""
+    return slice(None)
 
 
-def top_k_count(ranked: np.ndarray, rule: Rule, groups: int) -> slice:
+@strategy("top_k", can_be_empty=False)
+def top_k(candidates: Candidates, *, value: Annotated[float, _SHARE] = 0.25) -> slice:
+    """The first k = int(value * P), at least one; P counts the groups of a step, whatever a refill adds (StarPO-S)."""
+    return slice(0, max(1, keep_count(value, candidates.total)))
+
+
+@strategy("top_k_count", can_be_empty=False)
+def top_k_count(candidates: Candidates, *, value: Annotated[int, _COUNT]) -> slice:
     """The first k = value groups."""
-    return slice(0, int(rule.value))
+    return slice(0, value)
 
 
-def top_p(ranked: np.ndarray, rule: Rule, groups: int) -> slice:
-    """The shortest prefix with at least the share `value` of all mass, at least one group; all of them at 1.
+def _check_top_p(given: Mapping[str, Any]) -> None:
+    mass = given.get("mass", "linear")
+    for key, wanted in (("temperature", "softmax"), ("slack", "linear")):
+        if key in given and mass != wanted:
+            raise RecipeError(
+                f"ragen.filter.{key} is {given[key]!r} but ragen.filter.mass is {mass}, so it would do nothing: "
+                f"set it to null, or ragen.filter.mass to {wanted}."
+            )
+
+
+@strategy("top_p", check=_check_top_p)
+def top_p(
+    candidates: Candidates,
+    *,
+    value: Annotated[float, _SHARE] = 0.9,
+    mass: Literal["linear", "softmax"] = "linear",
+    temperature: Annotated[float, _ABOVE] = 1.0,
+    slack: Annotated[float, _NOT_BELOW] = 0.0,
+) -> slice:
+    """The shortest prefix with at least the share `value` of all mass, at least one group; all of them at 1 (RAGEN-2).
 
     Linear mass is the score itself, 0 where it is negative. Softmax mass is exp(score / temperature), normalised: it
-    depends on the scores' unit, and with small differences it is nearly the same for every group. With `largest` off,
-    the ranking starts at the lowest score and softmax mass at exp(-score / temperature). No mass at all is equal mass.
+    depends on the scores' unit. With `largest` off, the ranking starts at the lowest score and softmax mass is
+    exp(-score / temperature). No mass at all is equal mass.
+
+    Args:
+        candidates: the groups.
+        value: the share.
+        mass: `linear` or `softmax`.
+        temperature: of the softmax, in the unit of the score.
+        slack: subtracted from the linear threshold, in the unit of the score; RAGEN-2's released code has 0.01. Above
+            0, the selection is that code's: groups without a score above 0 are never reached, and nothing is selected
+            where the threshold is 0 or less.
     """
-    if rule.value >= 1:
-        return slice(0, len(ranked))
-    if rule.softmax:
-        exponent = (ranked if rule.largest else -ranked) / rule.temperature
-        mass = np.exp(exponent - exponent.max())
+    scores = candidates.scores
+    if value >= 1:
+        return slice(None)
+    if slack:
+        threshold = value * scores.sum() - slack
+        before = np.cumsum(scores) - scores
+        wanted = (before < threshold) & (scores > 0)
+        count = len(scores) if wanted.all() else int(wanted.argmin())
+        return slice(0, count if scores[:count].sum() >= threshold else 0)
+    if mass == "softmax":
+        exponent = (scores if candidates.largest else -scores) / temperature
+        masses = np.exp(exponent - exponent.max())
     else:
-        mass = np.maximum(ranked, 0.0)
-        if not mass.any():
-            mass = np.ones(len(ranked))
-        mass = mass / mass.max()  # so that a sum of the largest doubles is finite
-    reached = np.cumsum(mass)
+        masses = np.maximum(scores, 0.0)
+        if not masses.any():
+            masses = np.ones(len(scores))
+        masses = masses / masses.max()  # so that a sum of the largest doubles is finite
+    reached = np.cumsum(masses)
     # a share that is met exactly is met, whatever the last bit of the sum says
-    return slice(0, 1 + int(np.searchsorted(reached, rule.value * reached[-1] * (1 - 1e-12))))
+    return slice(0, 1 + int(np.searchsorted(reached, value * reached[-1] * (1 - 1e-12))))
 
 
-def min_p(ranked: np.ndarray, rule: Rule, groups: int) -> slice:
+@strategy("min_p", shares=True, can_be_empty=False)
+def min_p(candidates: Candidates, *, value: Annotated[float, _SHARE]) -> np.ndarray:
     """Scores of at least value times the highest; with `largest` off, of at most the lowest divided by value."""
-    bound = ranked[0] * rule.value if rule.largest else ranked[0] / rule.value
-    inside = ranked >= bound if rule.largest else ranked <= bound
-    return slice(0, max(1, int(inside.sum())))
+    scores = candidates.scores
+    return scores >= scores[0] * value if candidates.largest else scores <= scores[0] / value
 
 
-def percentile(ranked: np.ndarray, rule: Rule, groups: int) -> slice:
+@strategy("percentile", can_be_empty=False)
+def percentile(candidates: Candidates, *, range: Annotated[tuple[float, ...], _PERCENTS]) -> slice:
     """Ranks from `range[0]` to `range[1]` percent, rounded half up; neighbouring ranges share no group.
 
     A range that rounds to nothing takes the group its middle falls on.
     """
-    count = len(ranked)
-    start, stop = (math.floor(edge * count / 100 + 0.5 + 1e-9) for edge in rule.range)
+    count = len(candidates.scores)
+    start, stop = (math.floor(edge * count / 100 + 0.5 + 1e-9) for edge in range)
     if start == stop:
-        start = min(math.floor(sum(rule.range) / 2 * count / 100), count - 1)
+        start = min(math.floor(sum(range) / 2 * count / 100), count - 1)
         stop = start + 1
     return slice(start, stop)
 
 
-STRATEGIES: dict[str, Callable[[np.ndarray, Rule, int], slice]] = {
-    "top_k": top_k,
-    "top_k_count": top_k_count,
-    "top_p": top_p,
-    "min_p": min_p,
-    "percentile": percentile,
-}
-"""Name in a recipe -> (scores of the candidates, best first, at least one; rule; P) -> the kept part."""
-
-SELECTORS = ("none", *STRATEGIES, "within_group")
-"""Every strategy a recipe can name."""
+@strategy("within_group", selects="trajectories", ranks=False, least=2, can_be_empty=False)
+def within_group(candidates: Candidates, *, value: Annotated[float, _SHARE] = 0.5) -> np.ndarray:
+    """Of every group the int(value * N) members whose returns have the largest variance (RAGEN-2, table 7)."""
+    starts = np.cumsum([0, *(len(one) for one in candidates.returns)])
+    parts = [start + most_varied(one, value) for start, one in zip(starts, candidates.returns, strict=False)]
+    return np.concatenate(parts)
 
 
-def rank(scores: np.ndarray, largest: bool) -> np.ndarray:
-    """Indices from the first rank to the last, int64 of shape (groups,); earlier ranks first in a tie."""
-    return np.argsort(-scores if largest else scores, kind="stable")
-
-
-def within_group(returns: np.ndarray, fraction: float) -> np.ndarray:
+def most_varied(returns: np.ndarray, fraction: float) -> np.ndarray:
     """The k = int(fraction * N) members whose returns have the largest variance, at least two; indices ascending.
 
     The best subset is always the j lowest and the k - j highest for some j, so only k + 1 subsets are compared.

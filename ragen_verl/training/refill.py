@@ -14,12 +14,13 @@ from typing import Any
 
 from transfer_queue import KVBatchMeta
 
-from ragen_verl.filter import ZERO, group_scores
+from ragen_verl.filter import group_scores
+from ragen_verl.numerics import ZERO_STD
 
 
 def informative(returns: list[float], groups: list, excluded: list[bool]) -> int:
     """Groups with at least two members that count and whose raw returns differ."""
-    return int((group_scores(returns, groups, excluded).std > ZERO).sum())
+    return int((group_scores(returns, groups, excluded).std > ZERO_STD).sum())
 
 
 def round_size(missing: int, found: int, generated: int, most: int) -> int:

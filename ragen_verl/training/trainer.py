@@ -160,7 +160,14 @@ class RagenTrainer(PPOTrainerSync):
             measures["entropy"] = episodes.entropies(batch, played)
         n = self.config.actor_rollout_ref.rollout.n
         rule = self.ragen.filter.rule(self.ragen.train.groups, n)
-        selection = select(played.returns, played.groups, played.excluded, rule=rule, measures=measures)
+        selection = select(
+            played.returns,
+            played.groups,
+            played.excluded,
+            rule=rule,
+            measures=measures,
+            rollout_indices=[record["rollout_index"] for record in played.records],
+        )
         kept = set(selection.kept.tolist())
         records = [{**record, "kept": i in kept} for i, record in enumerate(played.records)]
         self.folder.write_trajectories("train", self.global_steps, records)

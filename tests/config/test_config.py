@@ -76,9 +76,9 @@ def test_block_can_be_read_alone() -> None:
         ("rollout.format_penalty", "-0.1", "a number of 0 or less"),
         ("rollout.step_timeout", 0, "a number above 0"),
         ("rollout", 5, "has to be a block of keys"),
-        ("filter", {"strategy": "top_q", "value": 0.9}, "one of none, top_k, top_k_count, top_p"),
+        ("filter", {"strategy": "top_q", "value": 0.9}, "did you mean top_p?"),
         ("filter", {"strategy": "top_k", "value": 25}, "above 0 and at most 1 or null"),
-        ("filter", {"strategy": "top_k", "value": True}, "a number or null"),
+        ("filter", {"strategy": "top_k", "value": True}, "a number above 0"),
         ("filter", {"strategy": "none", "value": 0.25}, "would do nothing"),
         ("run.dir", "${nowhere}", "ragen.run.dir"),
         ("run.dir", "???", "ragen.run.dir"),
@@ -137,7 +137,7 @@ def test_seeds_overlap_exactly_where_the_sets_do(train_seed: int, val_seed: int,
 
 def test_filter_needs_two_members_and_one_group() -> None:
     config = read("filter", {"strategy": "top_k"})
-    assert config.filter.number == 0.25 and config.kept_groups == 2
+    assert config.kept_groups == 2
     config.check_filter(2)
     with pytest.raises(RecipeError, match=r"rollout\.n is 1"):
         config.check_filter(1)

@@ -6,7 +6,6 @@ import pytest
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
-from ragen_verl.filter import SELECTORS
 
 P, N = 8, 4
 
@@ -33,38 +32,37 @@ LEGAL = {
 }
 
 
-@pytest.mark.parametrize("strategy", SELECTORS)
+@pytest.mark.parametrize("strategy", LEGAL)
 def test_every_strategy_is_read_and_makes_its_rule(strategy: str) -> None:
+    wanted = {key: tuple(value) if key == "range" else value for key, value in LEGAL[strategy].items()}
     config = read(strategy=strategy, **LEGAL[strategy])
     config.check_filter(N)
     rule = config.filter.rule(P, N)
-    assert rule.strategy == strategy
-    assert LEGAL[strategy].get("value") in (None, rule.value)
-    assert rule.range == ((0.0, 25.0) if strategy == "percentile" else (0.0, 100.0))
-    assert rule.softmax == (strategy == "top_p") and rule.temperature == (0.5 if rule.softmax else 1.0)
+    assert rule.strategy == strategy and rule.total == P
+    assert rule.options == {**({"slack": 0.0} if strategy == "top_p" else {}), **wanted}
     assert (rule.score, rule.largest, rule.drop_zero_variance, rule.limit) == ("std", True, False, None)
 
 
 @pytest.mark.parametrize(("strategy", "value"), [("top_k", 0.25), ("top_p", 0.9), ("within_group", 0.5)])
 def test_null_stands_for_the_papers_value(strategy: str, value: float) -> None:
-    assert read(strategy=strategy).filter.rule(P, N).value == value
+    assert read(strategy=strategy).filter.rule(P, N).options["value"] == value
 
 
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
         ({"strategy": "top_k", "value": 0}, "above 0 and at most 1 or null"),
-        ({"strategy": "top_k", "value": 2}, "(ragen.filter.strategy is top_k)"),
-        ({"strategy": "top_k_count"}, "a whole number of 1 or more"),
+        ({"strategy": "top_k", "value": 2}, "(filter strategy top_k)"),
+        ({"strategy": "top_k_count"}, "ragen.filter.value is missing"),
         ({"strategy": "top_k_count", "value": 0.25}, "a whole number of 1 or more"),
         ({"strategy": "top_k_count", "value": 0}, "a whole number of 1 or more"),
         ({"strategy": "top_p", "value": -0.1}, "above 0"),
-        ({"strategy": "min_p"}, "ragen.filter.value is None"),
+        ({"strategy": "min_p"}, "ragen.filter.value is missing: filter strategy min_p needs it"),
         ({"strategy": "min_p", "value": 1.1}, "at most 1"),
         ({"strategy": "within_group", "value": 2}, "at most 1"),
         ({"strategy": "percentile", "value": 0.3}, "ragen.filter.value is 0.3"),
-        ({"strategy": "percentile"}, "such as [0, 25]"),
-        ({"strategy": "percentile", "range": [25]}, "two numbers"),
+        ({"strategy": "percentile"}, "ragen.filter.range is missing"),
+        ({"strategy": "percentile", "range": [25]}, "such as [0, 25]"),
         ({"strategy": "percentile", "range": [50, 25]}, "lower one first"),
         ({"strategy": "percentile", "range": [0, 101]}, "0 to 100"),
         ({"strategy": "top_k", "range": [0, 25]}, "to percentile"),
@@ -77,7 +75,8 @@ def test_null_stands_for_the_papers_value(strategy: str, value: float) -> None:
         ({"strategy": "top_p", "mass": "linear", "temperature": 2.0}, "to softmax"),
         ({"strategy": "top_p", "mass": "softmax", "temperature": 0}, "above 0"),
         ({"strategy": "min_p", "value": 0.5, "score": "mean"}, "can be negative"),
-        ({"strategy": "top_k", "score": "stdev"}, "one of std"),
+        ({"strategy": "top_k", "score": "stdev"}, "which is no filter score: did you mean std?"),
+        ({"strategy": "topk"}, "which is no filter strategy: did you mean top_k?"),
         ({"loss_scaling": "linear"}, "set it to none"),
         ({"loss_scaling": "cubic"}, "one of none, linear, sqrt"),
         ({"updates": "fixed"}, "proportional, constant"),
@@ -88,6 +87,14 @@ def test_null_stands_for_the_papers_value(strategy: str, value: float) -> None:
         ({"refill_limit": 4}, "to refill"),
         ({"on_empty": "refill", "refill_limit": 0}, "1 or more"),
         ({"stop_after": 3}, "to stop or refill"),
+        ({"strategy": "top_k", "slack": 0.01}, "to top_p"),
+        ({"strategy": "top_p", "mass": "softmax", "slack": 0.01}, "ragen.filter.mass to linear"),
+        ({"strategy": "top_p", "slack": -1}, "0 or more"),
+        ({"strategy": "top_p", "mass": "log"}, "one of linear, softmax"),
+        ({"cross_fit": True}, "nothing is filtered"),
+        ({"cross_fit": True, "strategy": "within_group"}, "chooses single trajectories"),
+        ({"cross_fit": True, "strategy": "top_k", "on_empty": "refill"}, "until whole groups differ"),
+        ({"strategy": "top_k", "scor": "mean"}, "did you mean score?"),
         ({"strategy": "top_k", "vale": 1}, "did you mean value?"),
     ],
 )

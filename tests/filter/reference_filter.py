@@ -26,34 +26,30 @@ SCORES = {
 }
 
 
-def kept_groups(
-    batch: list[dict], strategy: str, value: float | None, part: tuple, score: str, largest: bool, drop: bool,
-    softmax: bool, temperature: float,
-) -> list:  # fmt: skip
+def kept_groups(batch: list[dict], rule) -> list:
     """Labels of the kept groups, in order of appearance; a trajectory is a dict of group, out, return, ..."""
     labels = list(dict.fromkeys(one["group"] for one in batch))
     members = {label: [one for one in batch if one["group"] == label and not one["out"]] for label in labels}
     left = [label for label in labels if members[label]]
-    if drop:
+    if rule.drop_zero_variance:
         left = [label for label in left if len({one["return"] for one in members[label]}) > 1]
-    if strategy in ("none", "within_group"):
+    if rule.strategy in ("none", "within_group"):
         return [label for label in left if len(members[label]) >= 2] or left
-    column, least, statistic = SCORES[score]
+    column, least, statistic = SCORES[rule.score]
     worth = {
         label: statistic([one[column] for one in members[label]]) for label in left if len(members[label]) >= least
     }
     if not worth:
         worth = dict.fromkeys(left, 0.0)
-    ranked = sorted(worth, key=lambda label: (-worth[label] if largest else worth[label], labels.index(label)))
-    chosen = set(prefix(strategy, [worth[label] for label in ranked], ranked, len(labels), value, part, largest,
-                        softmax, temperature))  # fmt: skip
+    sign = -1 if rule.largest else 1
+    ranked = sorted(worth, key=lambda label: (sign * worth[label], labels.index(label)))
+    total = len(labels) if rule.total is None else rule.total
+    chosen = set(part(rule.strategy, rule.options, [worth[label] for label in ranked], ranked, total, rule.largest))
     return [label for label in labels if label in chosen]
 
 
-def prefix(
-    strategy: str, scores: list[float], ranked: list, groups: int, value: float, part: tuple, largest: bool,
-    softmax: bool, temperature: float,
-) -> list:  # fmt: skip
+def part(strategy: str, options: dict, scores: list[float], ranked: list, groups: int, largest: bool) -> list:
+    value = options.get("value")
     if not ranked:
         return []
     if strategy == "top_k":
@@ -62,8 +58,9 @@ def prefix(
         return ranked[: int(value)]
     if strategy == "percentile":
         # rank i owns the interval from i to i + 1 of n; a group is in where its middle is
-        inside = [label for i, label in enumerate(ranked) if part[0] < 100 * (i + 0.5) / len(ranked) <= part[1]]
-        return inside or [ranked[min(len(ranked) - 1, math.floor(sum(part) / 200 * len(ranked)))]]
+        low, high = options["range"]
+        inside = [label for i, label in enumerate(ranked) if low < 100 * (i + 0.5) / len(ranked) <= high]
+        return inside or [ranked[min(len(ranked) - 1, math.floor((low + high) / 200 * len(ranked)))]]
     if strategy == "min_p":
         best = scores[0]
         if largest:
@@ -72,7 +69,15 @@ def prefix(
     assert strategy == "top_p"
     if value == 1:
         return ranked
-    if softmax:
+    if options["slack"]:
+        threshold, total, count = value * math.fsum(scores) - options["slack"], 0.0, 0
+        for one in scores:
+            if total >= threshold or one <= 0:
+                break
+            total, count = total + one, count + 1
+        return ranked[:count] if total >= threshold else []
+    if options["mass"] == "softmax":
+        temperature = options["temperature"]
         sign = 1 if largest else -1
         shift = max(sign * one / temperature for one in scores)
         mass = [math.exp(sign * one / temperature - shift) for one in scores]
@@ -88,7 +93,7 @@ def prefix(
     return ranked
 
 
-def most_varied(returns: list[float], fraction: float) -> float:
+def largest_variance(returns: list[float], fraction: float) -> float:
     """The largest variance that any subset of the wanted size has."""
     count = min(len(returns), max(2, math.floor(fraction * len(returns) + 1e-9)))
     return max(variance(list(subset)) if count > 1 else 0.0 for subset in combinations(returns, count))

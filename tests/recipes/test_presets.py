@@ -25,7 +25,8 @@ from ragen_verl.config.diagnostics import Diagnostics, Stop
 from ragen_verl.config.filter import Filter
 from ragen_verl.diagnostics.registry import CAUSES
 from ragen_verl.errors import RecipeError
-from ragen_verl.filter import SCORES, SELECTORS
+from ragen_verl.filter import SCORES, STRATEGIES
+from ragen_verl.plugins import options_of
 from ragen_verl.rollout.context import CONTEXTS
 from ragen_verl.training.losses import POLICY_LOSSES, TURN_MEAN
 from ragen_verl.validation.losses import check_losses
@@ -145,7 +146,8 @@ def test_a_filter_of_the_papers_main_table_is_a_few_overrides_away() -> None:
     assert all(override in (FOLDER / "ragen2_ppo.yaml").read_text() for override in overrides)
     config = composed("nano/frozen_lake", "algorithm=ragen2_ppo", *(f"ragen.filter.{one}" for one in overrides))
     rule = check(config).filter.rule(16, 8)
-    assert rule.softmax and rule.value == 0.9 and not rule.drop_zero_variance
+    assert rule.options == {"value": 0.9, "mass": "softmax", "temperature": 1.0, "slack": 0.0}
+    assert not rule.drop_zero_variance
 
 
 # -- loss settings that are refused -----------------------------------------------------------------------------------
@@ -222,8 +224,9 @@ def test_every_name_of_an_algorithm_is_explained_on_the_page() -> None:
     lines = (ROOT / "docs" / "algorithms.md").read_text().splitlines()
     code = "\n".join(line if line.startswith("    ") else "\n".join(re.findall("`([^`]+)`", line)) for line in lines)
     names = {
-        *PRESETS, *ESTIMATORS, *WEIGHTS, *SELECTORS, *SCORES, *POLICY_LOSSES, *AGGREGATIONS, *CONTEXTS,
+        *PRESETS, *ESTIMATORS, *WEIGHTS, *STRATEGIES, *SCORES, *POLICY_LOSSES, *AGGREGATIONS, *CONTEXTS,
         *CAUSES,
-        *(one.name for block in (Advantage, Filter, Diagnostics, Stop) for one in fields(block)),
+        *(option for one in (*STRATEGIES.values(), *SCORES.values()) for option in options_of(one.function)),
+        *(one.name for block in (Advantage, Filter, Diagnostics, Stop) for one in fields(block) if one.type != "dict"),
     }  # fmt: skip
     assert sorted(name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", code)) == []

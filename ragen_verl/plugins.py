@@ -152,7 +152,7 @@ def check_options(function: Callable, given: Mapping[str, Any], path: str, owner
         if value is None:
             continue
         if key not in known:
-            raise RecipeError(f"{path}.{key} is {value!r} but {owner} does not read it: {nearest(key, known)}")
+            raise RecipeError(f"{path}.{key} is {value!r} but {owner} does not read it: {nearest(key, list(known))}")
         one = known[key]
         hint = one.annotation if one.default is one.empty else Optional[one.annotation]  # noqa: UP045, of a value
         found[key] = checked(hint, value, f"{path}.{key}", end=f" ({owner})")

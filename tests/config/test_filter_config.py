@@ -54,7 +54,7 @@ def test_null_stands_for_the_papers_value(strategy: str, value: float) -> None:
         ({"strategy": "top_k", "value": 0}, "above 0 and at most 1 or null"),
         ({"strategy": "top_k", "value": 2}, "(filter strategy top_k)"),
         ({"strategy": "top_k_count"}, "ragen.filter.value is missing"),
-        ({"strategy": "top_k_count", "value": 0.25}, "a whole number of 1 or more"),
+        ({"strategy": "top_k_count", "value": 0.25}, "has to be a whole number"),
         ({"strategy": "top_k_count", "value": 0}, "a whole number of 1 or more"),
         ({"strategy": "top_p", "value": -0.1}, "above 0"),
         ({"strategy": "min_p"}, "ragen.filter.value is missing: filter strategy min_p needs it"),

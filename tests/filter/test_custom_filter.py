@@ -120,7 +120,7 @@ def test_recipe_names_them_and_gives_options() -> None:
 
 
 def test_name_that_is_taken_is_refused() -> None:
-    with pytest.raises(RecipeError, match="filter strategy 'top_k' already"):
+    with pytest.raises(RecipeError, match="filter strategy 'top_k' exists already"):
         strategy("top_k")(lambda candidates: slice(0, 1))
-    with pytest.raises(RecipeError, match="filter score 'std' already"):
+    with pytest.raises(RecipeError, match="filter score 'std' exists already"):
         score("std")(lambda values: 1.0)

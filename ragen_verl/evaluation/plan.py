@@ -1,0 +1,65 @@
+"""The episodes of an evaluation: a recipe's held-out environments and seeds, each played by several samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.errors import RecipeError
+from ragen_verl.names import HELD_OUT
+
+PREFIXES = {"val": HELD_OUT}
+"""Split in a recipe -> its prefix in metrics, where that is another word."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode to play.
+
+    Attributes:
+        split: `val` or `generalisation`.
+        env: the environment's name in the metrics.
+        env_id: its id.
+        kwargs: its arguments.
+        seed: of the initial state.
+        rollout_index: which of the samples of this initial state; the transition randomness follows from it.
+    """
+
+    split: str
+    env: str
+    env_id: str
+    kwargs: dict[str, Any]
+    seed: int
+    rollout_index: int
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """What tells it from the others of a plan."""
+        return self.split, self.env, self.seed, self.rollout_index
+
+
+def episodes(ragen: RagenConfig, samples: int = 1, states: int | None = None) -> list[Episode]:
+    """The episodes of a recipe's held-out splits, in the order in which training's own evaluation plays them.
+
+    Args:
+        ragen: the recipe's block.
+        samples: episodes for each initial state.
+        states: initial states of each split at most; None takes all.
+
+    Raises:
+        RecipeError: a number below 1.
+    """
+    for name, value in (("samples", samples), ("states", states)):
+        if value is not None and value < 1:
+            raise RecipeError(f"{name} is {value} but has to be 1 or more.")
+    found = []
+    for name, split in ragen.splits.items():
+        if name == "train":
+            continue
+        for place in range(split.groups if states is None else min(states, split.groups)):
+            env = split.env_of(place)
+            found += [
+                Episode(name, env.tag, env.id, env.kwargs_at(1), split.seed + place, index) for index in range(samples)
+            ]
+    return found

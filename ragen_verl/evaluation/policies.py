@@ -1,0 +1,315 @@
+"""Who plays: a chat API, a model served by vLLM token by token, the environment's own plan, chance, a person.
+
+A policy makes one player for each episode. A player is the engine of `ragen_verl.rollout.episode.play`: all that the
+model has seen so far in, one response out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ragen_verl.env.core import Env
+from ragen_verl.errors import MissingExtra, RecipeError
+from ragen_verl.evaluation.messages import Message, MessageChat
+from ragen_verl.evaluation.plan import Episode
+from ragen_verl.rollout.chat import ChatTokens
+from ragen_verl.rollout.episode import Generation
+from ragen_verl.rollout.protocol import Protocol
+
+
+@dataclass
+class Usage:
+    """What one episode took.
+
+    Attributes:
+        seconds: of each response.
+        prompt_tokens, completion_tokens: as the server counts them; 0 where there is none.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def cost(self, price_in: float, price_out: float) -> float:
+        """In the currency of the prices, which are for a million tokens."""
+        return (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
+
+
+class Player:
+    """The engine of one episode.
+
+    Attributes:
+        usage: what it took so far.
+        env: the environment once it is built, for players that ask it.
+    """
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self.env: Env | None = None
+
+    async def __call__(self, conversation: list[Any], max_tokens: int) -> Generation:
+        """Answer a conversation and measure how long that takes."""
+        started = time.perf_counter()
+        try:
+            return await self.respond(conversation, max_tokens)
+        finally:
+            self.usage.seconds.append(time.perf_counter() - started)
+
+    async def respond(self, conversation: list[Any], max_tokens: int) -> Generation:
+        """One response to a conversation."""
+        raise NotImplementedError
+
+
+class Policy:
+    """One that plays.
+
+    Attributes:
+        name: in tables and files.
+        concurrency: episodes it can play at the same time; None leaves it to the evaluation.
+        exact: whether its conversations are token ids, so that the recipe's limits on tokens hold.
+    """
+
+    name: str
+    concurrency: int | None = None
+    exact: bool = False
+
+    def chat(self, protocol: Protocol) -> Any:
+        """What turns messages into what the player is given."""
+        return MessageChat(protocol)
+
+    def player(self, episode: Episode, protocol: Protocol) -> Player:
+        """The engine of one episode."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """What its results depend on, for the record."""
+        return {"policy": self.name}
+
+
+def answer(protocol: Protocol, actions: list[str]) -> Generation:
+    """A response that consists of actions alone."""
+    thought = "</think>" if protocol.think else ""
+    text = f"{thought}<answer>{f' {protocol.action_sep} '.join(actions)}</answer>"
+    return Generation([Message("assistant", text if protocol.think else text.removeprefix("<answer>"))])
+
+
+class Scripted(Policy):
+    """The environment's own plan, or chance.
+
+    Args:
+        name: `oracle`, or `random`: each action drawn from the known ones, with the episode's seed.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def player(self, episode: Episode, protocol: Protocol) -> Player:
+        """Plays as many actions in a turn as the protocol allows."""
+        choose = _oracle if self.name == "oracle" else _random
+        rng = np.random.default_rng([episode.seed, episode.rollout_index])
+        return _ScriptedPlayer(protocol, lambda env, count: choose(env, count, rng))
+
+
+class _ScriptedPlayer(Player):
+    def __init__(self, protocol: Protocol, choose: Callable[[Env, int], list[str]]) -> None:
+        super().__init__()
+        self._protocol, self._choose = protocol, choose
+
+    async def respond(self, conversation: list[Message], max_tokens: int) -> Generation:
+        most = self._protocol.max_actions_per_turn if self._protocol.action_sep else 1
+        return answer(self._protocol, await asyncio.to_thread(self._choose, self.env, most))
+
+
+def _oracle(env: Env, count: int, rng: np.random.Generator) -> list[str]:
+    return list(env.oracle())[:count]
+
+
+def _random(env: Env, count: int, rng: np.random.Generator) -> list[str]:
+    if env.actions:
+        return [env.actions[int(place)] for place in rng.integers(len(env.actions), size=count)]
+    own = getattr(env, "random_action", None)
+    return [own(rng) if own else str(rng.integers(100)) for _ in range(count)]
+
+
+class Person(Policy):
+    """A person at the keyboard.
+
+    Args:
+        ask: shows a text and returns what is typed.
+    """
+
+    name = "human"
+    concurrency = 1
+
+    def __init__(self, ask: Callable[[str], str]) -> None:
+        self._ask = ask
+
+    def player(self, episode: Episode, protocol: Protocol) -> Player:
+        """Shows the last message and takes the typed actions."""
+        return _PersonPlayer(protocol, self._ask)
+
+
+class _PersonPlayer(Player):
+    def __init__(self, protocol: Protocol, ask: Callable[[str], str]) -> None:
+        super().__init__()
+        self._protocol, self._ask = protocol, ask
+
+    async def respond(self, conversation: list[Message], max_tokens: int) -> Generation:
+        return answer(self._protocol, [await asyncio.to_thread(self._ask, conversation[-1].content)])
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How an endpoint is asked.
+
+    Attributes:
+        temperature, top_p: as in the OpenAI API.
+        timeout: seconds for one request.
+        retries: of a request that timed out, was refused for its rate (429) or failed on the server (5xx); with a
+            growing pause between them, as long as the server says.
+        concurrency: requests at the same time.
+        per_minute: requests started in a minute at most; None sets no limit.
+        seeded: send a seed that follows from the initial state, the rollout index and the turn.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    timeout: float = 120.0
+    retries: int = 6
+    concurrency: int = 16
+    per_minute: float | None = None
+    seeded: bool = True
+
+
+class Endpoint(Policy):
+    """A model behind an OpenAI-compatible server.
+
+    Args:
+        model: its name there.
+        url: the base address, such as http://127.0.0.1:8000/v1; None takes OPENAI_BASE_URL or OpenAI's own.
+        sampling: how it is asked.
+        tokenizer: a Hugging Face tokenizer makes the policy exact: prompts are sent as token ids to the completions
+            route and the sampled ids come back, as in training. That takes a vLLM server. None sends messages.
+        name: in tables; None takes the model's.
+
+    Raises:
+        MissingExtra: the openai package is not installed.
+        RecipeError: there is no key for OpenAI's own address.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        url: str | None = None,
+        sampling: Sampling | None = None,
+        tokenizer: Any = None,
+        name: str | None = None,
+    ) -> None:
+        try:
+            import openai
+        except ImportError:
+            raise MissingExtra('A policy behind an API needs openai: run pip install "openai>=1".') from None
+        self.model, self.url, self.sampling = model, url, sampling or Sampling()
+        self.name, self.exact, self.concurrency = name or model, tokenizer is not None, self.sampling.concurrency
+        self._tokenizer = tokenizer
+        self._pace = _Pace(self.sampling.per_minute)
+        try:
+            self.client = openai.AsyncOpenAI(
+                base_url=url,
+                api_key=None if url is None else "none",
+                timeout=self.sampling.timeout,
+                max_retries=self.sampling.retries,
+            )
+        except openai.OpenAIError as error:
+            raise RecipeError(
+                f"{model} is asked for at OpenAI's own address, and {error}: set OPENAI_API_KEY, or give a URL."
+            ) from error
+
+    def chat(self, protocol: Protocol) -> Any:
+        """Token ids where the policy is exact, messages otherwise."""
+        return ChatTokens(self._tokenizer, protocol) if self.exact else MessageChat(protocol)
+
+    def player(self, episode: Episode, protocol: Protocol) -> Player:
+        """Asks the server once a turn."""
+        return (_IdsPlayer if self.exact else _ChatPlayer)(self, episode)
+
+    def settings(self) -> dict[str, Any]:
+        """Model, route and sampling."""
+        asked = self.sampling
+        return {
+            "policy": self.name,
+            "model": self.model,
+            "route": "completions" if self.exact else "chat",
+            "temperature": asked.temperature,
+            "top_p": asked.top_p,
+            "seeded": asked.seeded,
+        }
+
+
+class _Pace:
+    """Starts at most so many requests in a minute, evenly spaced."""
+
+    def __init__(self, per_minute: float | None) -> None:
+        self._gap = 60.0 / per_minute if per_minute else 0.0
+        self._next = 0.0
+
+    async def turn(self) -> None:
+        now = time.monotonic()
+        self._next = max(self._next, now) + self._gap
+        if (pause := self._next - self._gap - now) > 0:
+            await asyncio.sleep(pause)
+
+
+class _ApiPlayer(Player):
+    def __init__(self, policy: Endpoint, episode: Episode) -> None:
+        super().__init__()
+        self._policy = policy
+        # the same stream of seeds as the agent loop of a training draws
+        self._seeds = np.random.default_rng((episode.seed, episode.rollout_index))
+
+    def _arguments(self, max_tokens: int) -> dict[str, Any]:
+        asked = self._policy.sampling
+        given = {"model": self._policy.model, "max_tokens": max_tokens, "temperature": asked.temperature}
+        if asked.top_p != 1.0:
+            given["top_p"] = asked.top_p
+        if asked.seeded:
+            given["seed"] = int(self._seeds.integers(2**31))
+        return given
+
+    def _count(self, usage: Any) -> None:
+        if usage is not None:
+            self.usage.prompt_tokens += usage.prompt_tokens or 0
+            self.usage.completion_tokens += usage.completion_tokens or 0
+
+
+class _ChatPlayer(_ApiPlayer):
+    async def respond(self, conversation: list[Message], max_tokens: int) -> Generation:
+        await self._policy._pace.turn()
+        messages = [{"role": one.role, "content": one.content} for one in conversation]
+        reply = await self._policy.client.chat.completions.create(messages=messages, **self._arguments(max_tokens))
+        choices = getattr(reply, "choices", None)
+        if not choices or choices[0].message is None:
+            raise ConnectionError(f"the server's reply holds no choice: {str(reply)[:200]!r}")
+        self._count(reply.usage)
+        return Generation([Message("assistant", choices[0].message.content or "")])
+
+
+class _IdsPlayer(_ApiPlayer):
+    async def respond(self, conversation: list[int], max_tokens: int) -> Generation:
+        await self._policy._pace.turn()
+        reply = await self._policy.client.completions.create(
+            prompt=conversation, logprobs=0, extra_body={"return_token_ids": True}, **self._arguments(max_tokens)
+        )
+        choices = getattr(reply, "choices", None)
+        ids = getattr(choices[0], "token_ids", None) if choices else None
+        if not ids:
+            raise ConnectionError("the server's reply holds no token ids: token by token takes a vLLM server")
+        self._count(reply.usage)
+        log_probs = choices[0].logprobs.token_logprobs if choices[0].logprobs else None
+        return Generation(list(ids), log_probs)

@@ -1,0 +1,161 @@
+"""Plays the episodes of a plan with a policy and writes each one down as it ends.
+
+The folder of an evaluation holds `settings.json` (what the results depend on) and `episodes.jsonl` (one record a line).
+A run that was cut off goes on with what is missing; episodes that the engine failed are played again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.env import Env, make, registry
+from ragen_verl.env.hosting.process import EnvProcesses
+from ragen_verl.env.hosting.threads import EnvWorkers
+from ragen_verl.errors import RecipeError
+from ragen_verl.evaluation.plan import Episode
+from ragen_verl.evaluation.policies import Player, Policy
+from ragen_verl.rollout.episode import Limits, play
+from ragen_verl.rollout.trajectory import StopReason
+
+CONCURRENCY = 64
+_UNLIMITED = 1_000_000_000  # entries of a conversation of messages, which no recipe's limit on tokens is about
+
+
+def evaluate(
+    ragen: RagenConfig,
+    policy: Policy,
+    plan: Sequence[Episode],
+    folder: Path,
+    *,
+    lengths: tuple[int, int],
+    settings: dict[str, Any],
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[dict[str, Any]]:
+    """Play what is missing of a plan.
+
+    Args:
+        ragen: the recipe's block.
+        policy: who plays.
+        plan: the episodes.
+        folder: of this evaluation; made if missing.
+        lengths: most tokens of a prompt and of a response row, as in the recipe (`data.max_prompt_length` and
+            `data.max_response_length`); they hold for policies whose conversations are token ids.
+        settings: what else the results depend on; kept in the folder and compared when it is used again.
+        progress: is told after each episode how many are done, of how many.
+
+    Returns:
+        The records of the whole plan, in its order, those of earlier calls included.
+
+    Raises:
+        RecipeError: the folder holds the evaluation of another recipe, policy or setting.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _same_settings(folder / "settings.json", {**policy.settings(), **settings})
+    file = folder / "episodes.jsonl"
+    done = {key: one for key, one in _read(file) if one["stop_reason"] != str(StopReason.ENGINE_ERROR)}
+    wanted = {episode.key for episode in plan}
+    done = {key: one for key, one in done.items() if key in wanted}
+    missing = [episode for episode in plan if episode.key not in done]
+    progress(len(done), len(plan))
+    if missing:
+        asyncio.run(_play_all(ragen, policy, missing, file, lengths, done, lambda: progress(len(done), len(plan))))
+    return [done[episode.key] for episode in plan]
+
+
+async def _play_all(
+    ragen: RagenConfig,
+    policy: Policy,
+    missing: Sequence[Episode],
+    file: Path,
+    lengths: tuple[int, int],
+    done: dict[tuple, dict[str, Any]],
+    tell: Callable[[], None],
+) -> None:
+    gate = asyncio.Semaphore(policy.concurrency or CONCURRENCY)
+    protocol, context = ragen.rollout.protocol(), ragen.rollout.chat_context()
+    chat = policy.chat(protocol)
+    prompt, response = lengths
+    limits = Limits(
+        response_length=ragen.rollout.response_length,
+        context_length=prompt + response if policy.exact else _UNLIMITED,
+        step_timeout=ragen.rollout.step_timeout,
+        prompt_length=prompt if policy.exact and context.row_per_turn else None,
+    )
+    processes: list[EnvProcesses] = []
+    with EnvWorkers(ragen.rollout.env_threads) as threads, file.open("a", encoding="utf-8") as out:
+
+        async def one(episode: Episode) -> None:
+            async with gate:
+                player = policy.player(episode, protocol)
+                build, workers = make, threads
+                if registry.isolation(episode.env_id) == "process":
+                    if not processes:
+                        processes.append(EnvProcesses(ragen.rollout.env_processes, ragen.rollout.step_timeout))
+                    process = processes[0].worker()
+                    build, workers = process.make, process.threads
+                trajectory = await play(
+                    partial(_built_for, player, build, episode),
+                    seed=episode.seed,
+                    rollout_index=episode.rollout_index,
+                    protocol=protocol,
+                    chat=chat,
+                    generate=player,
+                    limits=limits,
+                    workers=workers,
+                    env_id=episode.env,
+                    context=context,
+                    shared_rng=ragen.rollout.shared_group_rng,
+                )
+                usage = player.usage
+                record = {
+                    **trajectory.record(),
+                    "split": episode.split,
+                    "policy": policy.name,
+                    "usage": {
+                        "prompt_tokens": usage.prompt_tokens,
+                        "completion_tokens": usage.completion_tokens,
+                        "seconds": [round(seconds, 4) for seconds in usage.seconds],
+                    },
+                }
+                out.write(json.dumps(record, ensure_ascii=False) + "\n")
+                out.flush()
+                done[episode.key] = record
+                tell()
+
+        await asyncio.gather(*map(one, missing))
+
+
+def _built_for(player: Player, build: Callable[..., Env], episode: Episode) -> Env:
+    player.env = build(episode.env_id, **episode.kwargs)
+    return player.env
+
+
+def _read(file: Path) -> Iterator[tuple[tuple, dict[str, Any]]]:
+    """The records by the key of their episode; of two the later one. A line cut short by a kill is skipped."""
+    if not file.exists():
+        return
+    for line in file.read_text("utf-8").splitlines():
+        try:
+            one = json.loads(line)
+            yield (one["split"], one["env_id"], one["seed"], one["rollout_index"]), one
+        except (json.JSONDecodeError, KeyError, TypeError):
+            continue
+
+
+def _same_settings(file: Path, settings: dict[str, Any]) -> None:
+    plain = json.loads(json.dumps(settings))
+    if not file.exists():
+        file.write_text(json.dumps(plain, indent=2))
+        return
+    known = json.loads(file.read_text("utf-8"))
+    differs = sorted(key for key in {*known, *plain} if known.get(key) != plain.get(key))
+    if differs:
+        raise RecipeError(
+            f"{file.parent} holds an evaluation with another {', '.join(differs)}: choose another --out, or remove it."
+        )

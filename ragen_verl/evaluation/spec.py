@@ -1,0 +1,83 @@
+"""A policy from the text that names it on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.evaluation.policies import Endpoint, Person, Policy, Sampling, Scripted
+from ragen_verl.evaluation.server import NAME, serving
+
+SCRIPTED = ("random", "oracle")
+FORMS = {
+    "random": "actions by chance",
+    "oracle": "the environment's own plan",
+    "human": "a person at the keyboard",
+    "api:MODEL[@URL]": "a model behind a chat API; without a URL at OPENAI_BASE_URL",
+    "hf:FOLDER": "a Hugging Face folder, served by vLLM and asked token by token, as in training",
+}
+"""How a policy is named, and what each form means."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A policy that can be opened.
+
+    Attributes:
+        text: as given.
+        form: what stands before the colon, or the whole text.
+        name: what stands behind it.
+        url: the address behind the last `@`, if there is one.
+    """
+
+    text: str
+    form: str
+    name: str
+    url: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Spec:
+        """Read a text such as "api:gpt-4o" or "oracle".
+
+        Raises:
+            RecipeError: it has none of the forms.
+        """
+        form, _, name = text.partition(":")
+        if text in (*SCRIPTED, "human"):
+            return cls(text, text, text)
+        if form == "api" and name:
+            model, at, url = name.rpartition("@")
+            return cls(text, form, model if at else name, url if at else None)
+        if form == "hf" and name:
+            return cls(text, form, name)
+        known = [one.partition(":")[0] for one in FORMS]
+        raise RecipeError(f"The policy {text!r} has no known form: {nearest(form, known)} Forms: {', '.join(FORMS)}.")
+
+    @contextmanager
+    def opened(self, config: DictConfig, sampling: Sampling, ask: Callable[[str], str] = input) -> Iterator[Policy]:
+        """The policy, with whatever it needs while it plays.
+
+        Args:
+            config: the whole recipe.
+            sampling: how an endpoint is asked.
+            ask: how a person is asked.
+        """
+        if self.form in SCRIPTED:
+            yield Scripted(self.form)
+        elif self.form == "human":
+            yield Person(ask)
+        elif self.form == "api":
+            yield Endpoint(self.name, self.url, sampling, name=self.name)
+        else:
+            from transformers import AutoTokenizer
+
+            folder, rollout = Path(self.name).expanduser(), config.actor_rollout_ref.rollout
+            length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
+            with serving(folder, dtype=str(rollout.dtype), max_model_len=length) as url:
+                tokenizer = AutoTokenizer.from_pretrained(folder)
+                yield Endpoint(NAME, url, sampling, tokenizer, name=folder.name)

@@ -1,0 +1,118 @@
+"""How sure a measured rate is: intervals, pass@k, and paired comparisons of two policies on the same initial states.
+
+Episodes of one initial state are not independent, so everything here counts initial states, not episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+from scipy import stats
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its interval.
+
+    Attributes:
+        value: the mean over initial states of the means over their episodes.
+        low, high: ends of the 95 % interval; None for fewer than two states.
+        states: how many initial states it is made of.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    states: int
+
+
+def rate(outcomes: Sequence[Sequence[bool]]) -> Estimate:
+    """A success rate.
+
+    Args:
+        outcomes: for each initial state, whether each of its episodes succeeded; at least one state, each with at
+            least one episode.
+
+    Returns:
+        With one episode for every state the interval of Wilson (1927), which holds near 0 and 1; with several the
+        t-interval over the states' means, cut to [0, 1].
+    """
+    if all(len(one) == 1 for one in outcomes):
+        wins = sum(one[0] for one in outcomes)
+        interval = stats.binomtest(wins, len(outcomes)).proportion_ci(CONFIDENCE, method="wilson")
+        return Estimate(wins / len(outcomes), float(interval.low), float(interval.high), len(outcomes))
+    return _bounded(mean([float(np.mean(one)) for one in outcomes]))
+
+
+def mean(values: Sequence[float]) -> Estimate:
+    """A mean over initial states with its t-interval.
+
+    Args:
+        values: one number for each initial state, at least one.
+    """
+    value, count = float(np.mean(values)), len(values)
+    if count < 2:
+        return Estimate(value, None, None, count)
+    half = float(stats.sem(values) * stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    return Estimate(value, value - half, value + half, count)
+
+
+def _bounded(one: Estimate) -> Estimate:
+    if one.low is None or one.high is None:
+        return one
+    return Estimate(one.value, max(0.0, one.low), min(1.0, one.high), one.states)
+
+
+def pass_at_k(outcomes: Sequence[Sequence[bool]], k: int) -> float | None:
+    """The chance that at least one of k episodes of an initial state succeeds, averaged over the states.
+
+    The unbiased estimator of Chen et al. (arXiv 2107.03374, equation 1): 1 - C(n - c, k) / C(n, k) for c successes of
+    n episodes. None where some state has fewer than k episodes.
+    """
+    if any(len(one) < k for one in outcomes):
+        return None
+    return float(np.mean([1 - comb(len(one) - sum(one), k) / comb(len(one), k) for one in outcomes]))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two policies on the same initial states.
+
+    Attributes:
+        difference: of the means, the first policy's less the second's, with its interval over states.
+        p_value: two-sided, of the sign-flip permutation test over states; 1.0 where no state differs.
+    """
+
+    difference: Estimate
+    p_value: float
+
+
+def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Comparison:
+    """Compare two policies state by state.
+
+    Args:
+        first, second: for each initial state the mean of its episodes, in the same order; at least one.
+        seed: of the permutations that are drawn where there are too many to try all.
+
+    Raises:
+        ValueError: the lengths differ, or there is nothing to compare.
+    """
+    if len(first) != len(second) or not len(first):
+        raise ValueError(f"{len(first)} and {len(second)} states cannot be paired")
+    differences = np.subtract(first, second)
+    if not differences.any():
+        return Comparison(mean(differences), 1.0)
+    test = stats.permutation_test(
+        (differences,),
+        np.mean,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=9_999,
+        rng=np.random.default_rng(seed),
+    )
+    return Comparison(mean(differences), float(test.pvalue))

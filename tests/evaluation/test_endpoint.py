@@ -24,7 +24,8 @@ ANSWER = "<think>straight down</think><answer>Down</answer>"
 def reply(text: str) -> bytes:
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
     usage = {"prompt_tokens": 30, "completion_tokens": 7, "total_tokens": 37}
-    return json.dumps({"id": "x", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}).encode()  # fmt: skip
+    head = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}
+    return json.dumps({**head, "choices": [choice], "usage": usage}).encode()
 
 
 @contextmanager

@@ -7,6 +7,9 @@ import typer
 from ragen_verl.cli.console import TRACEBACK, Group
 from ragen_verl.cli.doctor import doctor
 from ragen_verl.cli.env import group
+from ragen_verl.cli.eval import EPILOG as EVAL_EPILOG
+from ragen_verl.cli.eval import evaluate
+from ragen_verl.cli.export import export
 from ragen_verl.cli.recipes import recipes
 from ragen_verl.cli.resume import resume
 from ragen_verl.cli.sweep import sweep
@@ -41,7 +44,9 @@ def main(
 
 
 app.command(epilog=EPILOG)(train)
-for command in (resume, sweep, verdict, doctor):
+app.command()(resume)
+app.command("eval", epilog=EVAL_EPILOG)(evaluate)
+for command in (sweep, verdict, export, doctor):
     app.command()(command)
 app.add_typer(group, name="env")
 app.command()(recipes)

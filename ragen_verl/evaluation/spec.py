@@ -12,6 +12,8 @@ from omegaconf import DictConfig
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.evaluation.policies import Endpoint, Person, Policy, Sampling, Scripted
 from ragen_verl.evaluation.server import NAME, serving
+from ragen_verl.runs.export import LAST, export, find
+from ragen_verl.runs.folder import RunFolder
 
 SCRIPTED = ("random", "oracle")
 FORMS = {
@@ -19,6 +21,7 @@ FORMS = {
     "oracle": "the environment's own plan",
     "human": "a person at the keyboard",
     "api:MODEL[@URL]": "a model behind a chat API; without a URL at OPENAI_BASE_URL",
+    "run:FOLDER[@best]": "a checkpoint of a run: best, last (the default), before_warning or a step",
     "hf:FOLDER": "a Hugging Face folder, served by vLLM and asked token by token, as in training",
 }
 """How a policy is named, and what each form means."""
@@ -32,13 +35,13 @@ class Spec:
         text: as given.
         form: what stands before the colon, or the whole text.
         name: what stands behind it.
-        url: the address behind the last `@`, if there is one.
+        at: what stands behind the last `@`, if there is one: an address, or a checkpoint.
     """
 
     text: str
     form: str
     name: str
-    url: str | None = None
+    at: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Spec:
@@ -50,9 +53,9 @@ class Spec:
         form, _, name = text.partition(":")
         if text in (*SCRIPTED, "human"):
             return cls(text, text, text)
-        if form == "api" and name:
-            model, at, url = name.rpartition("@")
-            return cls(text, form, model if at else name, url if at else None)
+        if form in ("api", "run") and name:
+            before, at, after = name.rpartition("@")
+            return cls(text, form, before if at else name, after if at else None)
         if form == "hf" and name:
             return cls(text, form, name)
         known = [one.partition(":")[0] for one in FORMS]
@@ -72,12 +75,22 @@ class Spec:
         elif self.form == "human":
             yield Person(ask)
         elif self.form == "api":
-            yield Endpoint(self.name, self.url, sampling, name=self.name)
+            yield Endpoint(self.name, self.at, sampling, name=self.name)
         else:
             from transformers import AutoTokenizer
 
-            folder, rollout = Path(self.name).expanduser(), config.actor_rollout_ref.rollout
+            folder, rollout = self._folder(), config.actor_rollout_ref.rollout
             length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
             with serving(folder, dtype=str(rollout.dtype), max_model_len=length) as url:
                 tokenizer = AutoTokenizer.from_pretrained(folder)
-                yield Endpoint(NAME, url, sampling, tokenizer, name=folder.name)
+                name = Path(self.name).name + (f"@{self.at or LAST}" if self.form == "run" else "")
+                yield Endpoint(NAME, url, sampling, tokenizer, name=name)
+
+    def _folder(self) -> Path:
+        """The Hugging Face folder; a run's checkpoint is exported into the run's folder first, once."""
+        if self.form == "hf":
+            return Path(self.name).expanduser()
+        run, which = RunFolder(self.name), self.at or LAST
+        checkpoint = find(run, which)
+        folder = run.path / "exports" / checkpoint.name
+        return folder if (folder / "README.md").is_file() else export(run, which, folder)

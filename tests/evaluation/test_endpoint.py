@@ -119,16 +119,18 @@ def test_a_server_that_is_not_there_excludes_every_episode(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "form", "name", "url"),
+    ("text", "form", "name", "at"),
     [
         ("oracle", "oracle", "oracle", None),
         ("api:gpt-4o", "api", "gpt-4o", None),
         ("api:org/m@http://127.0.0.1:1/v1", "api", "org/m", "http://127.0.0.1:1/v1"),
         ("hf:/models/x", "hf", "/models/x", None),
+        ("run:runs/a", "run", "runs/a", None),
+        ("run:runs/a@best", "run", "runs/a", "best"),
     ],
 )
-def test_policies_are_named_by_text(text, form, name, url):
-    assert Spec.parse(text) == Spec(text, form, name, url)
+def test_policies_are_named_by_text(text, form, name, at):
+    assert Spec.parse(text) == Spec(text, form, name, at)
 
 
 @pytest.mark.parametrize("text", ["orcale", "api:", "hf", "ftp:x", ""])

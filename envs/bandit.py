@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
+from ragen_envs.common.arguments import check_number
+
 from ragen_verl.env import Env, Step
 from ragen_verl.errors import RecipeError
 
@@ -103,8 +105,7 @@ class Bandit(Env):
             clean = all(isinstance(name, str) and name and name == name.strip() for name in pair)
             if not clean or pair[0].casefold() == pair[1].casefold():
                 raise RecipeError(f"Bandit's arms need two different names without blanks around them, not {pair!r}.")
-        if not isinstance(low_reward, (int, float)) or isinstance(low_reward, bool):
-            raise RecipeError(f"Bandit's low_reward must be a number, not {low_reward!r}.")
+        check_number("Bandit's low_reward", low_reward)
         self.low_reward = float(low_reward)
         self.low, self.high = self.pairs[0]
         self.actions = (self.low, self.high)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from ragen_envs.common.arguments import check_whole
 
 from ragen_verl.env import Env, Step
-from ragen_verl.errors import RecipeError
 
 TABLE = -1
 _ORACLE_STATES = 20_000
@@ -58,8 +58,7 @@ class Blocksworld(Env):
     """
 
     def __init__(self, blocks: int = 4) -> None:
-        if isinstance(blocks, bool) or not isinstance(blocks, int) or not 2 <= blocks <= 8:
-            raise RecipeError(f"Blocksworld's blocks must be an integer from 2 to 8, not {blocks!r}.")
+        check_whole("Blocksworld's blocks", blocks, 2, 8)
         self.blocks = blocks
         self.max_actions = 3 * blocks
         self._moves = {_name(block, onto): (block, onto) for block, onto in _all_moves(blocks)}

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from ragen_envs.common.arguments import check_probability, check_whole
 from ragen_envs.common.grid import DIRECTIONS, Cell, ObservationFormat, check_format, render, shortest_path
 
 from ragen_verl.env import Env, Step
-from ragen_verl.errors import RecipeError
 
 _SYMBOLS = {
     "P": "player",
@@ -80,11 +80,9 @@ class FrozenLake(Env):
         observation_format: ObservationFormat = "grid",
     ) -> None:
         check_format(observation_format)
-        if isinstance(size, bool) or not isinstance(size, int) or not 2 <= size <= 50:
-            raise RecipeError(f"FrozenLake's size must be an integer from 2 to 50, not {size!r}.")
-        for name, value in (("frozen", frozen), ("success_rate", success_rate)):
-            if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-                raise RecipeError(f"FrozenLake's {name} must be a probability between 0 and 1, not {value!r}.")
+        check_whole("FrozenLake's size", size, 2, 50)
+        check_probability("FrozenLake's frozen", frozen)
+        check_probability("FrozenLake's success_rate", success_rate)
         self.size = size
         self.frozen = float(frozen)
         self.success_rate = float(success_rate)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
+from ragen_envs.common.arguments import check_probability
 
 from ragen_verl.env import Env, Step
 from ragen_verl.errors import RecipeError
@@ -66,8 +67,7 @@ class Game2048(Env):
         whole = isinstance(target, int) and not isinstance(target, bool)
         if not whole or not 8 <= target <= 65536 or target.bit_count() != 1:
             raise RecipeError(f"Game2048's target must be a power of 2 from 8 to 65536, not {target!r}.")
-        if isinstance(two_prob, bool) or not isinstance(two_prob, (int, float)) or not 0 <= two_prob <= 1:
-            raise RecipeError(f"Game2048's two_prob must be a probability between 0 and 1, not {two_prob!r}.")
+        check_probability("Game2048's two_prob", two_prob)
         if reward not in ("log", "score"):
             raise RecipeError(f"Game2048's reward must be 'log' or 'score', not {reward!r}.")
         self.target = target

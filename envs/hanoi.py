@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ragen_envs.common.arguments import check_switch, check_whole
+
 from ragen_verl.env import Env, Step
-from ragen_verl.errors import RecipeError
 
 PEGS = "ABC"
 
@@ -51,10 +52,8 @@ class Hanoi(Env):
     actions = tuple(f"{source} to {target}" for source in PEGS for target in PEGS if source != target)
 
     def __init__(self, discs: int = 3, scattered: bool = True) -> None:
-        if isinstance(discs, bool) or not isinstance(discs, int) or not 1 <= discs <= 8:
-            raise RecipeError(f"Hanoi's discs must be an integer from 1 to 8, not {discs!r}.")
-        if not isinstance(scattered, bool):
-            raise RecipeError(f"Hanoi's scattered must be true or false, not {scattered!r}.")
+        check_whole("Hanoi's discs", discs, 1, 8)
+        check_switch("Hanoi's scattered", scattered)
         self.discs, self.scattered = discs, scattered
         self.max_actions = 2 * (2**discs - 1)
         self.instruction = (

@@ -6,8 +6,9 @@ import itertools
 from operator import itemgetter
 from typing import Any
 
+from ragen_envs.common.arguments import check_whole
+
 from ragen_verl.env import Env, Step
-from ragen_verl.errors import RecipeError
 
 FACES = "ULFRBD"
 COLOURS = {"W": "white", "O": "orange", "G": "green", "R": "red", "B": "blue", "Y": "yellow"}
@@ -106,8 +107,7 @@ class RubiksCube(Env):
     symbols = COLOURS
 
     def __init__(self, scramble: int = 5) -> None:
-        if isinstance(scramble, bool) or not isinstance(scramble, int) or not 1 <= scramble <= 50:
-            raise RecipeError(f"RubiksCube's scramble must be an integer from 1 to 50, not {scramble!r}.")
+        check_whole("RubiksCube's scramble", scramble, 1, 50)
         self.scramble = scramble
         self.instruction = (
             "You are solving a 2x2x2 Rubik's cube: make every face show one colour. Each line shows a face as two rows "

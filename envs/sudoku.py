@@ -8,6 +8,7 @@ from math import isqrt
 from typing import Any, Literal
 
 import numpy as np
+from ragen_envs.common.arguments import check_choice
 
 from ragen_verl.env import Env, Step
 from ragen_verl.errors import RecipeError
@@ -75,8 +76,7 @@ class Sudoku(Env):
     def __init__(self, size: int = 4, difficulty: Literal["easy", "medium", "hard"] = "easy") -> None:
         if isinstance(size, bool) or size not in (4, 9):
             raise RecipeError(f"Sudoku's size must be 4 or 9, not {size!r}.")
-        if difficulty not in EMPTY_SHARE:
-            raise RecipeError(f"Sudoku's difficulty must be one of {tuple(EMPTY_SHARE)}, not {difficulty!r}.")
+        check_choice("Sudoku's difficulty", difficulty, EMPTY_SHARE)
         self.size = int(size)
         self.difficulty = difficulty
         self.holes = round(EMPTY_SHARE[difficulty] * size * size)

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from ragen_envs.common.arguments import check_whole
 
 from ragen_verl.env import Step
 from ragen_verl.env.text import FreeTextEnv, sanitise
@@ -239,8 +240,7 @@ class TextWorld(PackagedGame):
         super().__init__()
         sizes = {"rooms": (rooms, 1, 30), "objects": (objects, 1, 100), "quest_length": (quest_length, 1, 20)}
         for name, (value, low, high) in {**sizes, "number": (number, 1, 10**6), "first": (first, 0, 10**6)}.items():
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise RecipeError(f"TextWorld's {name} must be an integer from {low} to {high}, not {value!r}.")
+            check_whole(f"TextWorld's {name}", value, low, high)
         for name, folder in (("cache_dir", cache_dir), ("games", games)):
             if folder is not None and not isinstance(folder, str):
                 raise RecipeError(f"TextWorld's {name} must be the path of a folder, not {folder!r}.")

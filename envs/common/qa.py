@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from ragen_envs.common.answers import LONGEST
+from ragen_envs.common.arguments import check_whole
 
 from ragen_verl.env import Step
 from ragen_verl.env.text import FreeTextEnv
-from ragen_verl.errors import RecipeError
 
 
 class QuestionAnswer(FreeTextEnv):
@@ -26,8 +26,7 @@ class QuestionAnswer(FreeTextEnv):
     """
 
     def __init__(self, attempts: int = 5) -> None:
-        if isinstance(attempts, bool) or not isinstance(attempts, int) or not 1 <= attempts <= 100:
-            raise RecipeError(f"{type(self).__name__}'s attempts must be an integer from 1 to 100, not {attempts!r}.")
+        check_whole(f"{type(self).__name__}'s attempts", attempts, 1, 100)
         self.attempts = self.max_actions = attempts
         self.question = self.truth = ""
         self._wrong = 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from ragen_envs.common.arguments import check_switch
 from ragen_envs.common.tables import check_split
 from ragen_envs.household.world import TASKS, House, Split, Task, a, furnish, in_or_on, kind, next_command, tasks_of
 
@@ -102,8 +103,7 @@ class Household(FreeTextEnv):
     ) -> None:
         check_split("Household", split)
         self.tasks = check_tasks("Household", tasks)
-        if not isinstance(show_commands, bool):
-            raise RecipeError(f"Household's show_commands must be true or false, not {show_commands!r}.")
+        check_switch("Household's show_commands", show_commands)
         self.split, self.show_commands = split, show_commands
         self.house: House | None = None
         self._goal = self._said = ""

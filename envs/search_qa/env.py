@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from ragen_envs.common.arguments import check_choice, check_seconds, check_whole
 from ragen_envs.common.bm25 import Bm25
 from ragen_envs.common.http import check_url, post_json
 from ragen_envs.search_qa.fictional_world import Passage, Question, world
@@ -99,15 +100,12 @@ class SearchQA(FreeTextEnv):
     ) -> None:
         if split not in ("train", "val", "all"):
             raise RecipeError(f"SearchQA's split must be 'train', 'val' or 'all', not {split!r}.")
-        if reward not in REWARDS:
-            raise RecipeError(f"SearchQA's reward must be one of {REWARDS}, not {reward!r}.")
+        check_choice("SearchQA's reward", reward, REWARDS)
         for name, value, low, high in (("results", results, 1, 50), ("retries", retries, 0, 100)):
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise RecipeError(f"SearchQA's {name} must be an integer from {low} to {high}, not {value!r}.")
+            check_whole(f"SearchQA's {name}", value, low, high)
         if not isinstance(f1_threshold, (int, float)) or not 0 < f1_threshold <= 1:
             raise RecipeError(f"SearchQA's f1_threshold must be above 0 and at most 1, not {f1_threshold!r}.")
-        if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not timeout > 0:
-            raise RecipeError(f"SearchQA's timeout must be a number of seconds above 0, not {timeout!r}.")
+        check_seconds("SearchQA's timeout", timeout)
         if url is not None:
             check_url(url, "SearchQA's url")
             if corpus is not None:

@@ -6,6 +6,7 @@ from collections import deque
 from functools import partial
 from typing import Any, Literal
 
+from ragen_envs.common.arguments import check_choice, check_whole
 from ragen_envs.common.grid import DIRECTIONS, Cell, ObservationFormat, check_format, render
 from ragen_envs.sokoban.levels import Level, generate
 
@@ -93,17 +94,13 @@ class Sokoban(Env):
         search: Literal["breadth_first", "depth_first"] = "breadth_first",
     ) -> None:
         check_format(observation_format)
-        if search not in SEARCHES:
-            raise RecipeError(f"Sokoban's search must be one of {SEARCHES}, not {search!r}.")
-        if vocabulary not in VOCABULARIES:
-            raise RecipeError(f"Sokoban's vocabulary must be one of {tuple(VOCABULARIES)}, not {vocabulary!r}.")
+        check_choice("Sokoban's search", search, SEARCHES)
+        check_choice("Sokoban's vocabulary", vocabulary, VOCABULARIES)
         self.dim = tuple(dim) if hasattr(dim, "__iter__") else ()
         if len(self.dim) != 2 or not all(isinstance(n, int) and 5 <= n <= 20 for n in self.dim):
             raise RecipeError(f"Sokoban's dim must be two integers from 5 to 20, not {dim!r}.")
-        if not isinstance(boxes, int) or not 1 <= boxes <= 5:
-            raise RecipeError(f"Sokoban's boxes must be an integer from 1 to 5, not {boxes!r}.")
-        if not isinstance(search_depth, int) or search_depth < 3:
-            raise RecipeError(f"Sokoban's search_depth must be an integer of 3 or more, not {search_depth!r}.")
+        check_whole("Sokoban's boxes", boxes, 1, 5)
+        check_whole("Sokoban's search_depth", search_depth, 3)
         self.boxes_wanted = boxes
         self.search_depth = search_depth
         self.search = search

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from ragen_envs.common.arguments import check_seconds, check_whole
 from ragen_envs.common.bm25 import words
 from ragen_envs.common.http import check_url, post_json
 
@@ -78,14 +79,12 @@ class TwentyQuestions(FreeTextEnv):
         retries: int = 3,
     ) -> None:
         for name, value, low in (("questions", questions, 1), ("retries", retries, 0)):
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= 100:
-                raise RecipeError(f"TwentyQuestions's {name} must be an integer from {low} to 100, not {value!r}.")
+            check_whole(f"TwentyQuestions's {name}", value, low, 100)
         if (answerer_url is None) != (answerer_model is None):
             raise RecipeError("TwentyQuestions needs answerer_url and answerer_model together: give both or neither.")
         if answerer_url is not None:
             check_url(answerer_url, "TwentyQuestions's answerer_url")
-        if not isinstance(timeout, (int, float)) or isinstance(timeout, bool) or not timeout > 0:
-            raise RecipeError(f"TwentyQuestions's timeout must be a number of seconds above 0, not {timeout!r}.")
+        check_seconds("TwentyQuestions's timeout", timeout)
         self.questions = self.max_actions = questions
         self.answerer_url, self.answerer_model = answerer_url, answerer_model
         self.timeout, self.retries = timeout, retries

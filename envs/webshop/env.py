@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+from ragen_envs.common.arguments import check_choice, check_switch, check_whole
 from ragen_envs.webshop.catalogue import BUTTONS, SPLITS, Catalogue, Goal, Product
 from ragen_envs.webshop.reward import score
 from ragen_envs.webshop.shops import shared
@@ -86,14 +87,12 @@ class WebShop(FreeTextEnv):
     ) -> None:
         if reward not in ("dense", "binary"):
             raise RecipeError(f"WebShop's reward must be 'dense' or 'binary', not {reward!r}.")
-        if split not in SPLITS:
-            raise RecipeError(f"WebShop's split must be one of {SPLITS}, not {split!r}.")
-        if products is not None and (isinstance(products, bool) or not isinstance(products, int) or products < 1):
-            raise RecipeError(f"WebShop's products must be an integer of 1 or more, not {products!r}.")
+        check_choice("WebShop's split", split, SPLITS)
+        if products is not None:
+            check_whole("WebShop's products", products, 1)
         if data_dir is not None and not isinstance(data_dir, str):
             raise RecipeError(f"WebShop's data_dir must be the path of a folder, not {data_dir!r}.")
-        if not isinstance(show_attributes, bool):
-            raise RecipeError(f"WebShop's show_attributes must be true or false, not {show_attributes!r}.")
+        check_switch("WebShop's show_attributes", show_attributes)
         self.binary, self.split, self._source = reward == "binary", split, (data_dir, products)
         self._details = tuple(name for name in _DETAILS if show_attributes or name != "attributes")
         if not self.catalogue.span(split):

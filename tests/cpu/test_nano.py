@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nano_model.build import Recipe, Stage, build, content_key
 from nano_model.demonstrations import demonstrate, encode, generate, words
+from nano_model.episodes import scripted
 from nano_model.evaluate import evaluate
-from nano_model.game import Game
 from nano_model.model import nano_config, nano_model
 from nano_model.phrases import phrases
 from nano_model.players import CHARACTERS, Mix, respond
@@ -96,7 +96,7 @@ def test_a_lake_episode_is_short(tokenizer):
     env, rng = make(WORLDS[0].env_id, **WORLDS[0].kwargs), np.random.default_rng(0)
     chat = ChatTokens(tokenizer, Protocol())
     lengths = [
-        len(encode(demonstrate(env, Protocol(), MIX, seed, rng, 9), chat)[0]) for seed in range(2_000_000, 2_000_100)
+        len(encode(demonstrate(env, Protocol(), chat, MIX, seed, rng))[0]) for seed in range(2_000_000, 2_000_100)
     ]
     assert max(lengths) <= 300
     assert np.mean(lengths) <= 150
@@ -112,16 +112,16 @@ def test_demonstrations_are_what_a_rollout_would_see(tokenizer, world, think):
     chat = ChatTokens(tokenizer, protocol)
     env, rng = make(world.env_id, **world.kwargs), np.random.default_rng(3)
     for seed in range(3_000_000, 3_000_010):
-        demonstration = demonstrate(env, protocol, MIX, seed, rng, 9)
-        ids, mask = encode(demonstration, chat)
-        expected = tokenizer.decode(ids)
+        played = demonstrate(env, protocol, chat, MIX, seed, rng)
+        ids, mask = encode(played)
         said = [tokenizer.decode([k for k, _ in run]) for run in _runs(ids, mask)]
-        assert said == [response + END for response in demonstration.responses]
-        messages = [{"role": "system", "content": demonstration.system}]
-        for user, response in zip(demonstration.users, demonstration.responses, strict=True):
-            messages.append({"role": "user", "content": user})
-            messages.append({"role": "assistant", "content": protocol.prefill + response})
-        assert expected + "\n" == tokenizer.apply_chat_template(messages, tokenize=False)
+        assert said == [turn.text + END for turn in played.turns]
+        users = tokenizer.decode(ids).split("<|im_start|>user\n")[1:]
+        messages = [{"role": "system", "content": protocol.system()}]
+        for user, turn in zip(users, played.turns, strict=True):
+            messages.append({"role": "user", "content": user.partition(END)[0]})
+            messages.append({"role": "assistant", "content": protocol.prefill + turn.text})
+        assert tokenizer.decode(ids) + "\n" == tokenizer.apply_chat_template(messages, tokenize=False)
 
 
 def _runs(ids, mask):
@@ -143,9 +143,9 @@ def test_demonstrations_depend_on_the_seed_alone(tokenizer):
 def test_the_careful_player_reads_the_map():
     env, rng = FrozenLake(success_rate=1.0), np.random.default_rng(0)
     for seed in range(20):
-        game = Game(env, Protocol(), seed)
-        grid = game.state.split("\n")
-        text = respond(game, "careful", rng, slips=0.0)
+        state, _ = env.reset(seed=seed)
+        grid = state.split("\n")
+        text = respond(env, state, True, "careful", rng, slips=0.0)
         (r, c), goal = (tuple(map(int, cell)) for cell in re.match(r"P(\d\d) G(\d\d)", text).groups())
         assert grid[r][c] == "P"
         assert grid[goal[0]][goal[1]] == "G"
@@ -155,17 +155,15 @@ def test_the_careful_player_reads_the_map():
 
 
 @pytest.mark.parametrize("name", ["FrozenLake", "Sokoban", "Bandit"])
-def test_careful_beats_aimless(name):
+def test_careful_beats_aimless(tokenizer, name):
     world = next(world for world in WORLDS if world.name == name)
-    env = make(world.env_id, **world.kwargs)
-    success = {}
+    env, protocol = make(world.env_id, **world.kwargs), Protocol(**world.budgets)
+    chat, success = ChatTokens(tokenizer, protocol), {}
     for character in ("careful", "wild"):
         rng, wins = np.random.default_rng(0), 0
         for seed in range(60):
-            game = Game(env, Protocol(**world.budgets), seed)
-            while not game.done:
-                game.answer(respond(game, character, rng, slips=0.0))
-            wins += game.success
+            play = partial(respond, env, think=True, character=character, rng=rng, slips=0.0)
+            wins += scripted(env, protocol, chat, seed, play).success
         success[character] = wins / 60
     assert success["careful"] >= 0.95
     assert success["wild"] <= 0.4

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from nano_model import demonstrations, game, model, phrases, players, tokenizer, worlds
+from nano_model import demonstrations, episodes, model, phrases, players, tokenizer, worlds
 from nano_model import train as training
 from nano_model.demonstrations import Sample, generate, words
 from nano_model.players import Mix
@@ -101,7 +101,7 @@ def content_key(recipe: Recipe, seed: int) -> str:
     digest = hashlib.sha256()
     for part in (repr(recipe), str(seed), *words(), *phrases.phrases()):
         digest.update(part.encode() + b"\0")
-    for module in (demonstrations, game, model, players, tokenizer, training, worlds):
+    for module in (demonstrations, episodes, model, players, tokenizer, training, worlds):
         digest.update(Path(module.__file__).read_bytes())
     return digest.hexdigest()
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from ragen_envs.bandit import PAIRS
 
-from nano_model.game import Game
+from nano_model.episodes import scripted
 from nano_model.players import WORDS, Mix, respond
 from nano_model.worlds import DEMONSTRATION_SEEDS, WORLDS, World
-from ragen_verl.env import make
+from ragen_verl.env import Env, make
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.rows import rows_of
+from ragen_verl.rollout.trajectory import Trajectory
 
 Sample = tuple[list[int], list[bool]]
-
-
-@dataclass(frozen=True)
-class Demonstration:
-    """One (possibly unfinished) episode: what the player was told and what it said, turn by turn."""
-
-    system: str
-    users: list[str]
-    responses: list[str]
 
 
 def words() -> list[str]:
@@ -39,36 +32,23 @@ def words() -> list[str]:
 
 
 def demonstrate(
-    env: Any, protocol: Protocol, mix: Mix, seed: int, rng: np.random.Generator, turns: int
-) -> Demonstration:
-    """Let scripted players play at most `turns` turns of one episode."""
-    game = Game(env, protocol, seed)
+    env: Env, protocol: Protocol, chat: ChatTokens, mix: Mix, seed: int, rng: np.random.Generator
+) -> Trajectory:
+    """Let scripted players play one episode."""
     own = mix.draw(rng)
-    users, responses = [], []
-    while not game.done and len(users) < turns:
+
+    def answer(state: str) -> str:
         character = own if rng.random() < mix.loyalty else mix.draw(rng)
-        users.append(game.user)
-        responses.append(respond(game, character, rng, mix.slips))
-        game.answer(responses[-1])
-    return Demonstration(protocol.system(), users, responses)
+        return respond(env, state, protocol.think, character, rng, mix.slips)
+
+    return scripted(env, protocol, chat, seed, answer)
 
 
-def encode(demonstration: Demonstration, chat: ChatTokens) -> Sample:
-    """Ids of a demonstration as a rollout would have them, and True on the ids the player said.
-
-    The end-of-turn token belongs to the response, as it does when it is sampled.
-    """
-    ids = chat.initial(demonstration.system, demonstration.users[0])
-    mask = [False] * len(ids)
-    for number, response in enumerate(demonstration.responses):
-        if number:
-            between = chat.turn(True, demonstration.users[number])
-            ids += between
-            mask += [False] * len(between)
-        said = [*chat.tokenizer.encode(response, add_special_tokens=False), chat.end_of_turn_id]
-        ids += said
-        mask += [True] * len(said)
-    return ids, mask
+def encode(trajectory: Trajectory) -> Sample:
+    """Ids of a whole episode as a training would have them, and True on the ids the player said."""
+    (row,) = rows_of(trajectory)
+    mask = [False] * len(row.prompt_ids) + [bool(one) for one in row.response_mask]
+    return [*row.prompt_ids, *row.response_ids], mask
 
 
 def generate(
@@ -104,6 +84,8 @@ def generate(
     for _ in range(count):
         which = int(rng.choice(len(worlds), p=shares / shares.sum()))
         key = (worlds[which].single_turn, bool(rng.random() >= no_think))
-        turns = 1 if rng.random() < single_turn else 1_000
+        protocol = protocols[key]
+        if rng.random() < single_turn:
+            protocol = replace(protocol, max_turns=1)
         level = int(rng.integers(DEMONSTRATION_SEEDS, 2**31))
-        yield encode(demonstrate(envs[which], protocols[key], mix, level, rng, turns), chats[key])
+        yield encode(demonstrate(envs[which], protocol, chats[key], mix, level, rng))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
-from nano_model.game import Game
+from nano_model.episodes import Batcher, episode
 from nano_model.worlds import EVALUATION_SEEDS, WORLDS, World
 from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.env import make
+from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.rollout.chat import ChatTokens
+from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.rows import rows_of
+from ragen_verl.rollout.trajectory import Trajectory
 
 _ROWS = 256  # sequences sampled side by side
 
@@ -108,37 +113,46 @@ def evaluate(
     chat = ChatTokens(tokenizer, protocol)
     forced = tokenizer.encode(prefix, add_special_tokens=False)
     generator = torch.Generator().manual_seed(seed)
-    games = [Game(make(world.env_id, **world.kwargs), protocol, first_seed + k) for k in range(episodes)]
-    ids = [chat.initial(protocol.system(), game.user) for game in games]
-    said = 0
-    while playing := [k for k, game in enumerate(games) if not game.done]:
-        for start in range(0, len(playing), _ROWS):
-            some = playing[start : start + _ROWS]
-            prompts = [[*ids[k], *forced] for k in some]
-            answers = sample(
-                model,
-                prompts,
-                temperature=temperature,
-                max_tokens=max_tokens,
-                eos_ids=chat.eos_ids,
-                generator=generator,
-            )
-            for k, answer in zip(some, answers, strict=True):
-                response = [*forced, *answer]
-                said += len(response)
-                ids[k] += response
-                games[k].answer(chat.decode(response))
-                if not games[k].done:
-                    ids[k] += chat.turn(chat.closed(response), games[k].user)
-    turns = sum(game.turns for game in games)
+
+    def answer(prompts: list[list[int]]) -> list[list[int]]:
+        forward = {"temperature": temperature, "max_tokens": max_tokens, "eos_ids": chat.eos_ids}
+        said = sample(model, [[*ids, *forced] for ids in prompts], generator=generator, **forward)
+        return [[*forced, *one] for one in said]
+
+    played = asyncio.run(_play_all(world, protocol, chat, range(first_seed, first_seed + episodes), answer))
+    turns = [turn for one in played for turn in one.turns]
+    rows = [rows_of(one)[0] for one in played]
     return Score(
-        success=sum(game.success for game in games) / episodes,
-        valid=sum(game.valid_turns for game in games) / turns,
-        ret=sum(game.ret for game in games) / episodes,
-        turns=turns / episodes,
-        tokens=sum(map(len, ids)) / episodes,
-        said=said / episodes,
+        success=sum(one.success for one in played) / episodes,
+        valid=sum(turn.valid for turn in turns) / len(turns),
+        ret=sum(one.ret for one in played) / episodes,
+        turns=len(turns) / episodes,
+        tokens=sum(len(row.prompt_ids) + len(row.response_ids) for row in rows) / episodes,
+        said=sum(len(turn.response_ids) for turn in turns) / episodes,
     )
+
+
+async def _play_all(
+    world: World,
+    protocol: Protocol,
+    chat: ChatTokens,
+    seeds: Sequence[int],
+    answer: Callable[[list[list[int]]], list[list[int]]],
+) -> list[Trajectory]:
+    batcher = Batcher(len(seeds), answer, _ROWS)
+    with EnvWorkers(2) as workers:
+
+        async def one(number: int) -> Trajectory:
+            async def generate(ids: list[int], most: int) -> Generation:
+                return Generation(await batcher.ask(number, ids))
+
+            try:
+                env = make(world.env_id, **world.kwargs)
+                return await episode(env, protocol, chat, seeds[number], generate, workers)
+            finally:
+                batcher.leave()
+
+        return await asyncio.gather(*map(one, range(len(seeds))))
 
 
 _COMMAND = "python -m nano_model.evaluate"

@@ -24,7 +24,6 @@ from ragen_envs.frozen_lake import FrozenLake
 from ragen_envs.sokoban import Sokoban
 
 from nano_model.careless import careless_plan
-from nano_model.game import Game
 from ragen_verl.env import Env
 
 CHARACTERS = ("careful", "careless", "wild", "stubborn", "timid")
@@ -55,11 +54,11 @@ class Mix:
         return CHARACTERS[rng.choice(len(CHARACTERS), p=[self.shares[name] for name in CHARACTERS])]
 
 
-def respond(game: Game, character: str, rng: np.random.Generator, slips: float) -> str:
-    """A response of `character` to the state of `game`, in the protocol's form without the forced tag."""
-    think, actions = _think(game.env, game.state, character, rng)
+def respond(env: Env, state: str, think: bool, character: str, rng: np.random.Generator, slips: float) -> str:
+    """A response of `character` to a state, with thoughts or without, without the forced tag."""
+    thought, actions = _think(env, state, character, rng)
     answer = " || ".join(actions)
-    text = f"{think}</think><answer>{answer}</answer>" if game.protocol.think else f"{answer}</answer>"
+    text = f"{thought}</think><answer>{answer}</answer>" if think else f"{answer}</answer>"
     return _slip(text, answer, rng) if rng.random() < slips else text
 
 

@@ -17,12 +17,15 @@ PROJECT := $(VENV)/.project-$(call hash,requirements/cpu.lock pyproject.toml set
 DEV := $(VENV)/.dev-$(call hash,requirements/cpu.lock requirements/dev.lock)
 SLOW := $(VENV)/.slow-$(call hash,requirements/cpu.lock requirements/dev.lock requirements/slow.lock)
 
-.PHONY: train install test test-slow bench lint format lock clean help
+.PHONY: train install add test test-slow bench lint format lock clean help
 
 train: $(PROJECT) ## install, then train RECIPE (default nano/frozen_lake)
 	@$(BIN)/ragen-verl train $(RECIPE) $(ARGS)
 
 install: $(PROJECT) ## only install the CPU stack and the project into .venv
+
+add: $(PROJECT) ## add PACKAGE=... (a folder, "ragen-verl[minigrid]", a name) to .venv; what is there stays as it is
+	@$(BIN)/python requirements/add.py "$(PACKAGE)"
 
 test: lint ## what .ci/run calls: checks, then every test that is not slow
 	@$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL)

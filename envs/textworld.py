@@ -20,7 +20,7 @@ from ragen_envs.common.arguments import check_whole
 
 from ragen_verl.env import Step
 from ragen_verl.env.text import FreeTextEnv, sanitise
-from ragen_verl.errors import MissingExtra, RecipeError
+from ragen_verl.errors import MissingExtra, RecipeError, adding
 
 _LONGEST = 300
 _PROMPT = re.compile(r"\n>.*\Z", re.DOTALL)
@@ -50,7 +50,7 @@ def check_installed(name: str, extra: str, modules: Sequence[str]) -> None:
     """Raise MissingExtra unless all `modules` can be found; nothing is imported. `name` is the environment's."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
-        raise MissingExtra(f'{name} needs {" and ".join(missing)}: run pip install "ragen-verl[{extra}]".')
+        raise MissingExtra(f"{name} needs {' and '.join(missing)}: run {adding(extra)}.")
 
 
 class PackagedGame(FreeTextEnv):

@@ -22,6 +22,16 @@ class MissingExtra(RecipeError, ImportError):
     """An optional package is needed and not installed; the message names the `pip install` that adds it."""
 
 
+def adding(extra: str) -> str:
+    """The command that adds an extra of the package, for error messages.
+
+    In a checkout `make add` leaves the tried stack as it is; pip would replace parts of it, since the pins of verl and
+    of vLLM's CPU build exclude each other.
+    """
+    package = f'"ragen-verl[{extra}]"'
+    return f"make add PACKAGE={package} in a checkout, pip install {package} elsewhere"
+
+
 def nearest(name: object, known: Iterable[str] | Mapping[str, str]) -> str:
     """The end of an error message about an unknown name: the nearest known one, or all of them.
 

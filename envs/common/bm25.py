@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ragen_verl.errors import MissingExtra
+from ragen_verl.errors import MissingExtra, adding
 
 _WORD = re.compile(r"\w+")
 _QUERY_WORDS = 64
@@ -33,7 +33,7 @@ class Bm25:
         try:
             import bm25s
         except ImportError:
-            raise MissingExtra('Search needs bm25s: run pip install "ragen-verl[search]".') from None
+            raise MissingExtra(f"Search needs bm25s: run {adding('search')}.") from None
         self._index = bm25s.BM25()
         self._index.index([words(text) or [""] for text in texts], show_progress=False)
 

@@ -8,7 +8,7 @@ import socket
 import typer
 
 from ragen_verl.cli.console import console
-from ragen_verl.errors import MissingExtra, RecipeError
+from ragen_verl.errors import MissingExtra, RecipeError, adding
 
 
 def serve(
@@ -35,7 +35,7 @@ def serve(
     except ImportError as error:
         if isinstance(error, MissingExtra):
             raise
-        raise MissingExtra('An environment server needs uvicorn: run pip install "ragen-verl[serve]".') from None
+        raise MissingExtra(f"An environment server needs uvicorn: run {adding('serve')}.") from None
     if host not in LOOPBACK and not token:
         raise RecipeError(
             f"The host {host} can be reached from other machines: set a token in the environment variable "

@@ -21,6 +21,8 @@ IMPORTING, RAY, ENGINE = "importing verl", "starting Ray", "starting the engine"
 # what the log shows -> the phase before the trainer itself says where it is (`RunFolder.phase`)
 MARKS = {"ray init kwargs": RAY, "WorkerDict pid=": "loading the weights", "vLLMHttpServer pid=": ENGINE}
 
+PHASES = (IMPORTING, *MARKS.values())
+
 
 class Watch:
     """Follows a run through its folder; `look` as often as wanted.
@@ -79,9 +81,8 @@ class Watch:
                 file.seek(self._log_at)
                 new = file.read()
             self._log_at += len(new)
-            for mark, phase in MARKS.items():
-                if mark.encode() in new:
-                    self._log_phase = phase
+            seen = [phase for mark, phase in MARKS.items() if mark.encode() in new]
+            self._log_phase = max([self._log_phase, *seen], key=PHASES.index)
         return self._log_phase
 
     def _text(self, row: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from ragen_verl.config import register_resolvers
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 
@@ -46,6 +47,7 @@ def started(folder: RunFolder) -> Started:
         file = Path(source["path"]) / f"{recipe}.yaml"
         if source["provider"] == "command-line" and file.is_file():
             recipe = str(file)
+    register_resolvers()
     config = OmegaConf.to_container(OmegaConf.load(hydra / "config.yaml"), resolve=True)
     return Started(recipe, list(OmegaConf.load(hydra / "overrides.yaml")), config)
 

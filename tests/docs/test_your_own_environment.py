@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
-import sys
-from pathlib import Path
+import textwrap
+from importlib.metadata import version
 
 import pytest
+from checkout import checkout, run
 from paths import ROOT
 
 from ragen_verl.env_checker import RULES
@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "your_own_environment.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
 FILES = {text.splitlines()[0].removeprefix("# "): text for kind, text in BLOCKS if kind != "sh"}
 COMMANDS = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
-TRAIN = [line for line in COMMANDS if line.startswith("ragen-verl train")]
+TRAIN = [line for line in COMMANDS if line.startswith(".venv/bin/ragen-verl train")]
 COMPOSE = """
 import shlex, sys
 from hydra import compose, initialize_config_module
@@ -42,48 +42,51 @@ for command in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def follow(tmp_path_factory):
-    """A function that runs a command of the page where the page's files lie; pip installs offline, beside the rest."""
-    folder = tmp_path_factory.mktemp("page")
+    """A function that runs a command of the page in a checkout where the page's files lie."""
+    folder = checkout(tmp_path_factory.mktemp("page"))
     for name, text in FILES.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(folder / "site"),
-        "PIP_TARGET": str(folder / "site"),
-        "PIP_NO_INDEX": "1",
-        "PIP_NO_DEPS": "1",
-        "PIP_NO_BUILD_ISOLATION": "0",  # to pip that means: no isolation
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PYTHONWARNINGS": "ignore",
-    }
+    installed = run(folder, COMMANDS[0])
+    assert installed.returncode == 0, installed.stdout + installed.stderr
 
-    def run(command: str | list[str], said: str = "") -> subprocess.CompletedProcess:
-        words = shlex.split(command) if isinstance(command, str) else command
-        return subprocess.run(
-            words, cwd=folder, env=environment, input=said, capture_output=True, text=True, timeout=300
-        )
+    def follow(command: str | list[str], said: str = "") -> subprocess.CompletedProcess:
+        return run(folder, command if isinstance(command, str) else shlex.join(command), said)
 
-    installed = run(COMMANDS[0])
-    assert "Successfully installed my-env" in installed.stdout, installed.stderr
-    return run
+    return follow
+
+
+def test_the_stack_stays_as_it_was(follow):
+    code = "from importlib.metadata import version; print(version('transformers'), version('verl'), version('my-env'))"
+    assert follow([".venv/bin/python", "-c", code]).stdout.split() == [
+        version("transformers"),
+        version("verl"),
+        "0.1.0",
+    ]
+
+
+def test_readme_page_and_example_are_one_environment():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    for name in ("guess_number.py", "pyproject.toml"):
+        text = FILES[f"my_env/{name}"]
+        assert (ROOT / "examples" / "my_env" / name).read_text("utf-8") == text.partition("\n")[2]
+        assert textwrap.indent(text, "    ") in readme
 
 
 def test_the_page_leads_from_two_files_to_a_training():
     assert list(FILES) == ["my_env/guess_number.py", "my_env/pyproject.toml", "my_env/test_guess_number.py"]
-    assert COMMANDS[0] == "pip install ./my_env" and COMMANDS[-1:] == TRAIN
+    assert COMMANDS[0] == "make add PACKAGE=./my_env" and COMMANDS[-1:] == TRAIN
     code = [line for line in FILES["my_env/guess_number.py"].splitlines()[1:] if line.strip()]
     assert len(code) <= 30
 
 
 def test_every_command_between_installation_and_training_works(follow):
     expected = {
-        "ragen-verl env list": "GuessNumber-v0",
-        "ragen-verl env show": "1 to 32",
-        "ragen-verl env play": "stop reason: solved",
-        "ragen-verl env check": "No rule is broken",
-        "pytest": "2 passed",
+        ".venv/bin/ragen-verl env list": "GuessNumber-v0",
+        ".venv/bin/ragen-verl env show": "1 to 32",
+        ".venv/bin/ragen-verl env play": "stop reason: solved",
+        ".venv/bin/ragen-verl env check": "No rule is broken",
+        ".venv/bin/python -m pytest": "2 passed",
     }
     unseen = set(expected)
     for command in COMMANDS[1:-1]:
@@ -101,7 +104,7 @@ def test_every_command_between_installation_and_training_works(follow):
 def test_the_training_of_the_page_passes_every_check_and_mistakes_in_it_are_refused(follow):
     [command] = TRAIN
     wrong = [command.replace("largest: 32", "smallest: 32"), command.replace("GuessNumber-v0", "GuesNumber-v0")]
-    done = follow([sys.executable, "-c", COMPOSE, command, *wrong])
+    done = follow([".venv/bin/python", "-c", COMPOSE, command, *wrong])
     assert done.returncode == 0, done.stderr
     good, argument, id = [line for line in done.stdout.splitlines() if line.startswith(("accepted", "refused"))]
     assert good == "accepted GuessNumber-v0 16 {'largest': 32}"

@@ -555,7 +555,7 @@ def test_a_missing_package_names_its_extra(id, package, extra, further):
         f"try: make({id!r})\nexcept MissingExtra as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert f'need {package}: run pip install "ragen-verl[{extra}]"' in done.stdout
+    assert f'need {package}: run make add PACKAGE="ragen-verl[{extra}]" in a checkout' in done.stdout
     assert further in done.stdout
 
 

@@ -9,10 +9,10 @@ from omegaconf import OmegaConf
 from typer.testing import CliRunner
 
 from ragen_verl.cli import app
-from ragen_verl.cli.prepare import prepare
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.resume import changes, started
+from ragen_verl.validation.composition import compose
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> RunFolder:
     """A run of three steps as Hydra and the trainer leave it."""
     folder = RunFolder(tmp_path / "run")
     overrides = ["trainer.save_freq=7", f"ragen.run.dir={folder.path}"]
-    config = prepare("nano/frozen_lake", overrides).config
+    config = compose("nano/frozen_lake", overrides)  # Hydra leaves it as composed, interpolations and all
     hydra = folder.path / "hydra"
     hydra.mkdir(parents=True)
     about = {"job": {"config_name": "nano/frozen_lake"}, "runtime": {"config_sources": []}}

@@ -11,7 +11,7 @@ from typing import Any
 
 from ragen_verl.env.core import Names, Step
 from ragen_verl.env.text import FreeTextEnv, encodable
-from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv, nearest
+from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv, adding, nearest
 
 QUESTION = "Answer the question. Give the answer alone, in the form that is asked for."
 """The instruction where an episode is one question of a package."""
@@ -29,9 +29,7 @@ def need(module: str, extra: str, prefix: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f'Environments of the form {prefix}:... need {error.name}: run pip install "ragen-verl[{extra}]".'
-        ) from error
+        raise MissingExtra(f"Environments of the form {prefix}:... need {error.name}: run {adding(extra)}.") from error
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> UnknownEnv:

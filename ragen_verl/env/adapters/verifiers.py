@@ -22,7 +22,7 @@ from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, rej
 from ragen_verl.env.adapters.inverted import Ask, Inverted, Messages
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
-from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError
+from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, adding
 
 _DEFAULT_ACTIONS = 20
 _MOST_CHARACTERS = 100_000
@@ -331,7 +331,7 @@ def _package(name: str) -> Any:
     except (PackageNotFoundError, ModuleNotFoundError) as error:
         raise MissingExtra(
             f"Environments of the form verifiers:... need {error.name}: run "
-            'pip install "ragen-verl[verifiers]" where its pins (openai<3, mcp==2.0.0) agree with what is installed; '
+            f"{adding('verifiers')}, where its pins (openai<3, mcp==2.0.0) agree with what is installed; "
             "else install verifiers in a virtualenv of its own, run "
             f"`ragen-verl env serve verifiers:{name}` there, and play http://127.0.0.1:8200/verifiers:{name}."
         ) from error

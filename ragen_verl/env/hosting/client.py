@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from ragen_verl.env.hosting.session import EnvFailed, SessionEnv, WorldLost, raise_failure, to_json
-from ragen_verl.errors import MissingExtra, RecipeError
+from ragen_verl.errors import MissingExtra, RecipeError, adding
 
 TOKEN, TIMEOUT = "RAGEN_VERL_ENV_TOKEN", "RAGEN_VERL_ENV_TIMEOUT"
 _CONNECT_SECONDS = 5.0
@@ -255,7 +255,5 @@ def _http() -> Any:
     try:
         import httpx
     except ImportError:
-        raise MissingExtra(
-            'Environments on a server are reached with httpx: run pip install "ragen-verl[serve]".'
-        ) from None
+        raise MissingExtra(f"Environments on a server are reached with httpx: run {adding('serve')}.") from None
     return httpx.Client(limits=httpx.Limits(max_connections=None, max_keepalive_connections=64))

@@ -31,12 +31,12 @@ from ragen_verl.env.hosting.allowance import Allowance
 from ragen_verl.env.hosting.process import EnvProcesses
 from ragen_verl.env.hosting.session import failure, perform, to_json, view
 from ragen_verl.env.hosting.threads import EnvTimeout, EnvWorkers
-from ragen_verl.errors import MissingExtra, RecipeError
+from ragen_verl.errors import MissingExtra, RecipeError, adding
 
 try:
     from fastapi import Depends, FastAPI, Request, Response
 except ImportError:
-    raise MissingExtra('An environment server needs FastAPI: run pip install "ragen-verl[serve]".') from None
+    raise MissingExtra(f"An environment server needs FastAPI: run {adding('serve')}.") from None
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SESSION = re.compile(r"[0-9a-f]{32}")

@@ -15,6 +15,7 @@ from importlib import import_module
 import wrapt
 
 from ragen_verl.names import AGENT_LOOP, TRAINER
+from ragen_verl.plugins import load_plugins
 
 STATUS: dict = {"loaded": False, "error": None, "registered": []}
 """loaded: bool, error: the traceback or None, registered: names of what was registered in this process."""
@@ -51,15 +52,16 @@ def _register_agent_loop(module: object) -> None:
 
 
 def _register_losses(module: object) -> None:
-    """Workers look the policy loss up by name when they compute it (workers/utils/losses.py:103)."""
-    from ragen_verl.training.losses import POLICY_LOSSES
+    """Workers look the policy loss up by name when they compute it (workers/utils/losses.py:103).
 
-    for name, loss in POLICY_LOSSES.items():
-        module.register_policy_loss(name)(loss)
+    Each registers itself when it is imported; the plugins are, so that what they register with verl is there too.
+    """
+    import_module("ragen_verl.training.losses")
+    load_plugins()
 
 
 def _register_estimators(module: object) -> None:
-    """Under names of their own: verl sends `gae` and `grpo` to its own functions before it looks any up."""
+    """Under a name of their own: verl sends `gae` and `grpo` to its own functions before it looks any up."""
     from ragen_verl.training.advantages import register
 
     register(module.register_adv_est)

@@ -1,10 +1,11 @@
 """Advantage estimation: from the rewards of turns to an advantage for every sampled token.
 
-`registry` names the estimators and what each needs, and imports no torch. `estimate` runs one on a
-`batch.AdvantageBatch`; `gae`, `outcome` and `turn` hold their formulas, `scan` and `statistics` the arithmetic. Nothing
-here knows of verl: `ragen_verl.training.advantages` is the join.
+`registry` has the decorator `estimator` and what it collects; `gae`, `outcome` and `turn` hold the built-in estimators,
+each with its decorator; other packages and files add theirs (`ragen_verl.plugins`). `estimate` runs one on a
+`batch.AdvantageBatch`; `scan` and `statistics` hold the arithmetic. Nothing here knows of verl:
+`ragen_verl.training.advantages` is the join.
 """
 
-from ragen_verl.advantages.registry import ESTIMATORS, Estimator
+from ragen_verl.advantages.registry import ESTIMATORS, WEIGHTS, Estimator, estimator
 
-__all__ = ["ESTIMATORS", "Estimator"]
+__all__ = ["ESTIMATORS", "WEIGHTS", "Estimator", "estimator"]

@@ -18,7 +18,7 @@ def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None
     Args:
         name: a name in `ESTIMATORS`.
         batch: the rows of one update.
-        options: what differs from the estimator's defaults (`ESTIMATORS[name].options`), and `weight`: `none`;
+        options: what differs from the defaults in the estimator's signature, and `weight`: `none`;
             `length`, which divides a trajectory's advantage by its sampled tokens over their mean in the batch
             (RAGEN's `grpo_advantage_length_weight`); or `turns`, the same with its number of turns.
 
@@ -27,7 +27,8 @@ def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None
 
     Raises:
         KeyError: no such estimator.
-        ValueError: an option that the estimator does not read, or a batch without what it needs.
+        ValueError: an option that the estimator does not read, a batch without what it needs, or an estimator that
+            returns something else than two finite (rows, T) tensors.
     """
     estimator = ESTIMATORS[name]
     options = dict(options or {})
@@ -37,10 +38,17 @@ def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None
     if unknown := set(options) - set(estimator.options):
         raise ValueError(f"{name} does not read {', '.join(sorted(unknown))}")
     with torch.no_grad():
-        advantages, returns = estimator.function(batch, **{**estimator.options, **options})
+        advantages, returns = (_on_sampled(name, one, batch) for one in estimator.function(batch, **options))
         if weight != "none":
             advantages = advantages * batch.members.per_row(_weights(batch, weight))
     return advantages, returns
+
+
+def _on_sampled(name: str, found: Tensor, batch: AdvantageBatch) -> Tensor:
+    """What an estimator returned, (rows, T) float32, 0 outside the mask."""
+    if found.shape != batch.mask.shape or not torch.isfinite(found[batch.sampled]).all():
+        raise ValueError(f"{name} returned something else than one finite number for each sampled token")
+    return torch.where(batch.sampled, found, 0).float()
 
 
 def _weights(batch: AdvantageBatch, weight: str) -> Tensor:

@@ -7,15 +7,22 @@ critic's value before that token was sampled, and the token after a turn's last 
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from ragen_verl.advantages.batch import AdvantageBatch
+from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import following, inside_turns, over_trajectories, over_turns
 from ragen_verl.advantages.statistics import whitened
+from ragen_verl.values import UNIT
+
+Unit = Annotated[float, UNIT]
 
 
-def gae(batch: AdvantageBatch, gamma: float = 1.0, lam: float = 1.0) -> tuple[Tensor, Tensor]:
+@estimator("gae", needs_critic=True)
+def gae(batch: AdvantageBatch, *, gamma: Unit = 1.0, lam: Unit = 1.0) -> tuple[Tensor, Tensor]:
     """Token-level GAE over the sampled tokens of each trajectory, in its rows' order.
 
     delta_t = r_t + gamma * V_(t+1) - V_t, A_t = delta_t + gamma * lam * A_(t+1), V = 0 after the last token.
@@ -29,7 +36,8 @@ def gae(batch: AdvantageBatch, gamma: float = 1.0, lam: float = 1.0) -> tuple[Te
     return batch.field(whitened(advantages)), batch.field(advantages + values)
 
 
-def turn_gae(batch: AdvantageBatch, turn_gamma: float = 1.0, turn_lam: float = 1.0) -> tuple[Tensor, Tensor]:
+@estimator("turn_gae", needs_critic=True, needs_turns=True)
+def turn_gae(batch: AdvantageBatch, *, turn_gamma: Unit = 1.0, turn_lam: Unit = 1.0) -> tuple[Tensor, Tensor]:
     """GAE with a whole turn as one action: V_k is the value before the turn's first sampled token.
 
     delta_k = r_k + turn_gamma * V_(k+1) - V_k, A_k = delta_k + turn_gamma * turn_lam * A_(k+1), with r_k the sum of the
@@ -48,8 +56,9 @@ def turn_gae(batch: AdvantageBatch, turn_gamma: float = 1.0, turn_lam: float = 1
     return batch.field(whitened(stream)), batch.field(turns.spread(returns))
 
 
+@estimator("bi_level_gae", needs_critic=True, needs_turns=True)
 def bi_level_gae(
-    batch: AdvantageBatch, gamma: float = 1.0, lam: float = 1.0, turn_gamma: float = 0.95, turn_lam: float = 1.0
+    batch: AdvantageBatch, *, gamma: Unit = 1.0, lam: Unit = 1.0, turn_gamma: Unit = 0.95, turn_lam: Unit = 1.0
 ) -> tuple[Tensor, Tensor]:
     """Turn-level GAE at the last token of each turn, then token-level GAE inside the turn (RAGEN, VAGEN).
 

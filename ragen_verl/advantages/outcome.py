@@ -7,14 +7,19 @@ for `reinforce_plus_plus`.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from torch import Tensor
 
 from ragen_verl.advantages.batch import AdvantageBatch
+from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import over_trajectories
 from ragen_verl.advantages.statistics import centred, whitened
+from ragen_verl.values import UNIT
 
 
-def grpo(batch: AdvantageBatch, norm_adv_by_std_in_grpo: bool = True) -> tuple[Tensor, Tensor]:
+@estimator("grpo", needs_group=True)
+def grpo(batch: AdvantageBatch, *, norm_adv_by_std_in_grpo: bool = True) -> tuple[Tensor, Tensor]:
     """A = (R - mean) / (std + 1e-6) of the group, on every sampled token (arXiv 2402.03300, section 4.1.2).
 
     0 for a group of one and for a group with equal returns. verl gives a group of one its raw return.
@@ -28,11 +33,13 @@ def grpo(batch: AdvantageBatch, norm_adv_by_std_in_grpo: bool = True) -> tuple[T
     return one, one
 
 
+@estimator("dr_grpo", needs_group=True, implies={"norm_adv_by_std_in_grpo": False})
 def dr_grpo(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
     """A = R - mean of the group, on every sampled token (Dr. GRPO, arXiv 2503.20783, section 3.2); 0 for one member."""
     return grpo(batch, norm_adv_by_std_in_grpo=False)
 
 
+@estimator("rloo", needs_group=True)
 def rloo(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
     """A = R - mean of the group's other members = n / (n - 1) * (R - mean), on every sampled token; 0 for one member.
 
@@ -46,7 +53,8 @@ def rloo(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
     return one, one
 
 
-def reinforce_plus_plus(batch: AdvantageBatch, gamma: float = 1.0) -> tuple[Tensor, Tensor]:
+@estimator("reinforce_plus_plus")
+def reinforce_plus_plus(batch: AdvantageBatch, *, gamma: Annotated[float, UNIT] = 1.0) -> tuple[Tensor, Tensor]:
     """G_t = r_t + gamma * G_(t+1) over the trajectory's sampled tokens, whitened over the batch (arXiv 2501.03262).
 
     Returns:
@@ -57,6 +65,7 @@ def reinforce_plus_plus(batch: AdvantageBatch, gamma: float = 1.0) -> tuple[Tens
     return batch.field(whitened(returns)), batch.field(returns)
 
 
+@estimator("reinforce_plus_plus_baseline", needs_group=True)
 def reinforce_plus_plus_baseline(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
     """R - mean of the group on every sampled token, whitened over the sampled tokens of the batch (arXiv 2501.03262).
 

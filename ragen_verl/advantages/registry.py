@@ -1,115 +1,98 @@
-"""The estimators by the name that recipes give in `algorithm.adv_estimator`, and what each of them needs.
+"""The advantage estimators by the name that recipes give in `algorithm.adv_estimator`, and what each of them needs.
 
-No torch here: recipes are checked before anything heavy is imported.
+No torch here: the modules with the built-in estimators are imported when a name is first asked for.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
+from typing import Any
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.plugins import Registry, options_of
 
 WEIGHTS = ("none", "length", "turns")
 """Sizes by which `estimate` can divide a trajectory's advantage; every estimator takes them."""
 
+OWN_KEYS = ("weight",)
+"""Keys of `ragen.advantage` that are not options of an estimator."""
+
 
 @dataclass(frozen=True)
 class Estimator:
-    """What is known of an estimator without running it.
+    """An advantage estimator and what it needs of a recipe.
 
     Attributes:
-        module: the module of this package with a function of the estimator's name.
         name: the name in recipes.
-        description: one line for people.
+        function: (AdvantageBatch, **options) -> (advantages, returns), both (rows, T).
         needs_critic: reads a value for every sampled token.
         needs_group: compares the trajectories of a group, so a group of one teaches nothing.
         needs_turns: reads where turns end.
         needs_states: reads the key of the state that each turn started in.
-        options: every option that it reads -> the default; keyword arguments of the function.
         implies: options that it does not read -> what it does in any case, so that a recipe can say so.
     """
 
-    module: str
     name: str
-    description: str
+    function: Callable
     needs_critic: bool = False
     needs_group: bool = False
     needs_turns: bool = False
     needs_states: bool = False
-    options: Mapping[str, float | bool] = field(default_factory=dict)
-    implies: Mapping[str, bool] = field(default_factory=dict)
+    implies: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def function(self) -> Callable:
-        """(AdvantageBatch, **options) -> (advantages, returns); imports torch."""
-        return getattr(import_module(f"ragen_verl.advantages.{self.module}"), self.name)
+    def options(self) -> dict[str, Any]:
+        """Every option that the function reads -> its default, from the signature."""
+        return {name: one.default for name, one in options_of(self.function).items()}
 
 
-_BY_STD = {"norm_adv_by_std_in_grpo": True}
+ESTIMATORS: Registry[Estimator] = Registry("advantage estimator", home="ragen_verl.advantages")
 
-ESTIMATORS: dict[str, Estimator] = {
-    one.name: one
-    for one in (
-        Estimator(
-            "gae",
-            "gae",
-            "GAE over the sampled tokens of the whole trajectory",
-            needs_critic=True,
-            options={"gamma": 1.0, "lam": 1.0},
-        ),
-        Estimator(
-            "gae",
-            "turn_gae",
-            "GAE over turns: one value and one advantage per turn",
-            needs_critic=True,
-            needs_turns=True,
-            options={"turn_gamma": 1.0, "turn_lam": 1.0},
-        ),
-        Estimator(
-            "gae",
-            "bi_level_gae",
-            "GAE over turns, then over the tokens inside each turn",
-            needs_critic=True,
-            needs_turns=True,
-            options={"gamma": 1.0, "lam": 1.0, "turn_gamma": 0.95, "turn_lam": 1.0},
-        ),
-        Estimator("outcome", "grpo", "return against the group's mean and spread", needs_group=True, options=_BY_STD),
-        Estimator(
-            "outcome",
-            "dr_grpo",
-            "return against the group's mean, not divided by its spread",
-            needs_group=True,
-            implies={"norm_adv_by_std_in_grpo": False},
-        ),
-        Estimator("outcome", "rloo", "return against the mean of the group's other members", needs_group=True),
-        Estimator(
-            "outcome",
-            "reinforce_plus_plus",
-            "discounted token returns, whitened over the batch",
-            options={"gamma": 1.0},
-        ),
-        Estimator(
-            "outcome",
-            "reinforce_plus_plus_baseline",
-            "return against the group's mean, whitened over the batch",
-            needs_group=True,
-        ),
-        Estimator(
-            "turn",
-            "gigpo",
-            "grpo plus a comparison of all turns that started in the same state",
-            needs_group=True,
-            needs_turns=True,
-            needs_states=True,
-            options={**_BY_STD, "step_weight": 1.0, "step_gamma": 0.95},
-        ),
-        Estimator(
-            "turn",
-            "turn_grpo",
-            "return from each turn on against the group at the same turn",
-            needs_group=True,
-            needs_turns=True,
-            options={**_BY_STD, "turn_gamma": 1.0},
-        ),
-    )
-}
+
+def estimator(
+    name: str,
+    *,
+    needs_critic: bool = False,
+    needs_group: bool = False,
+    needs_turns: bool = False,
+    needs_states: bool = False,
+    implies: Mapping[str, Any] | None = None,
+) -> Callable[[Callable], Callable]:
+    """Decorator: the function is the advantage estimator `name` of recipes.
+
+    The function takes an `AdvantageBatch`, and its options as keyword-only parameters with a default. It returns
+    advantages and returns (the critic's target where there is a critic, else the advantages once more), (rows, T)
+    float32 tensors; what it puts outside the mask is never read. `gamma`, `lam` and `norm_adv_by_std_in_grpo` are
+    verl's keys of the `algorithm` block, whose defaults hold for them; all others are keys of `ragen.advantage`.
+
+    Args:
+        name: what `algorithm.adv_estimator` says.
+        needs_critic, needs_group, needs_turns, needs_states, implies: see `Estimator`.
+
+    Raises:
+        RecipeError: the name is taken, or the function is not of that form.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        options = options_of(function)
+        others = [one for one in inspect.signature(function).parameters.values() if one.name not in options]
+        if len(others) != 1 or others[0].kind not in (others[0].POSITIONAL_ONLY, others[0].POSITIONAL_OR_KEYWORD):
+            raise RecipeError(
+                f"The advantage estimator {name!r} has to take the batch and, behind a `*`, its options by keyword."
+            )
+        for key, one in options.items():
+            if one.default is one.empty:
+                raise RecipeError(f"The option {key} of the advantage estimator {name!r} has no default: give it one.")
+            if key in OWN_KEYS:
+                raise RecipeError(
+                    f"The option {key} of the advantage estimator {name!r} is a key that every estimator takes: give "
+                    "it another name."
+                )
+        needs = {"needs_critic": needs_critic, "needs_group": needs_group}
+        needs |= {"needs_turns": needs_turns, "needs_states": needs_states}
+        ESTIMATORS.add(name, Estimator(name, function, **needs, implies=dict(implies or {})))
+        return function
+
+    return decorate

@@ -7,17 +7,25 @@ advantage, as for all estimators that compare groups.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from ragen_verl.advantages.batch import AdvantageBatch
+from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import over_turns
 from ragen_verl.advantages.statistics import centred
+from ragen_verl.values import NOT_NEGATIVE, UNIT
 
 
+@estimator("gigpo", needs_group=True, needs_turns=True, needs_states=True)
 def gigpo(
-    batch: AdvantageBatch, norm_adv_by_std_in_grpo: bool = True, step_weight: float = 1.0, step_gamma: float = 0.95
+    batch: AdvantageBatch,
+    *,
+    norm_adv_by_std_in_grpo: bool = True,
+    step_weight: Annotated[float, NOT_NEGATIVE] = 1.0,
+    step_gamma: Annotated[float, UNIT] = 0.95,
 ) -> tuple[Tensor, Tensor]:
     """A = A_episode + step_weight * A_step (arXiv 2505.10978, section 4).
 
@@ -45,8 +53,9 @@ def gigpo(
     return one, one
 
 
+@estimator("turn_grpo", needs_group=True, needs_turns=True)
 def turn_grpo(
-    batch: AdvantageBatch, norm_adv_by_std_in_grpo: bool = True, turn_gamma: float = 1.0
+    batch: AdvantageBatch, *, norm_adv_by_std_in_grpo: bool = True, turn_gamma: Annotated[float, UNIT] = 1.0
 ) -> tuple[Tensor, Tensor]:
     """A_k = (G_k - mean) / (std + 1e-6) over the group at turn k, on every token of the turn; 0 for one member.
 

@@ -1,16 +1,15 @@
-"""`ragen.advantage`: what the advantage estimators of this package take and verl has no key for."""
+"""`ragen.advantage`: what the advantage estimators of this package and of plugins take and verl has no key for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from ragen_verl.advantages.registry import ESTIMATORS, WEIGHTS, Estimator
-from ragen_verl.config.schema import Accepts, at_least, nearest, one_of
-from ragen_verl.errors import RecipeError
-
-UNIT = {"accepts": Accepts(lambda value: 0 <= value <= 1, "a number from 0 to 1")}
+from ragen_verl.advantages.registry import ESTIMATORS, OWN_KEYS, WEIGHTS, Estimator
+from ragen_verl.config.schema import REST, one_of
+from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.plugins import check_options
 
 # verl's own keys of the algorithm block that estimators read, and verl's defaults
 VERL_OPTIONS = {"gamma": 1.0, "lam": 1.0, "norm_adv_by_std_in_grpo": True}
@@ -18,47 +17,40 @@ VERL_OPTIONS = {"gamma": 1.0, "lam": 1.0, "norm_adv_by_std_in_grpo": True}
 
 @dataclass(frozen=True)
 class Advantage:
-    """Options of the estimator in `algorithm.adv_estimator`; null is its own default, or that it has no such option.
+    """Options of the estimator in `algorithm.adv_estimator`.
 
     Attributes:
-        turn_gamma: discount per turn.
-        turn_lam: lambda of the GAE over turns.
-        step_weight: GiGPO's omega, the weight of its comparison of turns.
-        step_gamma: GiGPO's discount per turn.
         weight: divide a trajectory's advantage by its size over the batch's mean size: `none`, `length` (sampled
             tokens) or `turns`. For every estimator.
+        options: every other key of the block; null is the estimator's default, or that it has no such option.
     """
 
-    turn_gamma: float | None = field(default=None, metadata=UNIT)
-    turn_lam: float | None = field(default=None, metadata=UNIT)
-    step_weight: float | None = field(default=None, metadata=at_least(0))
-    step_gamma: float | None = field(default=None, metadata=UNIT)
     weight: str = field(default="none", metadata=one_of(*WEIGHTS))
+    options: dict = field(default_factory=dict, metadata=REST)
 
-    def options(self, algorithm: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, algorithm: Mapping[str, Any]) -> dict[str, Any]:
         """What `ragen_verl.advantages.estimate` takes, from verl's algorithm block and this one."""
-        read = ESTIMATORS[algorithm["adv_estimator"]].options
-        chosen = {key: algorithm[key] for key in read if key in VERL_OPTIONS}
-        chosen |= {key: getattr(self, key) for key in read if getattr(self, key, None) is not None}
-        return {**chosen, "weight": self.weight}
+        name = algorithm["adv_estimator"]
+        verls = {key: algorithm[key] for key in ESTIMATORS[name].options if key in VERL_OPTIONS}
+        own = check_options(ESTIMATORS[name].function, self._given, "ragen.advantage", f"advantage estimator {name}")
+        return {**verls, **own, "weight": self.weight}
 
-    def check(self, algorithm: Mapping[str, Any], *, critic: bool | None, group_size: int) -> None:
+    def check(
+        self, algorithm: Mapping[str, Any], *, critic: bool | None, group_size: int, others: Collection[str] = ()
+    ) -> None:
         """Refuse an estimator that does not exist or lacks what it needs, and options that it would not read.
 
         Args:
             algorithm: verl's algorithm block.
             critic: `critic.enable`; null lets verl decide, which it does by the name `gae`.
             group_size: N, trajectories per group (`actor_rollout_ref.rollout.n`).
+            others: names that the key takes as well, for the message about a name that does not exist.
 
         Raises:
             RecipeError: naming the key to change.
         """
         name = algorithm["adv_estimator"]
-        estimator = ESTIMATORS.get(name)
-        if estimator is None:
-            raise RecipeError(
-                f"algorithm.adv_estimator is {name!r}, which is no estimator of ragen_verl: {nearest(name, ESTIMATORS)}"
-            )
+        estimator = ESTIMATORS.find(name, "algorithm.adv_estimator", others)
         _check_needs(estimator, critic, group_size)
         if algorithm.get("use_pf_ppo"):
             raise RecipeError(
@@ -70,10 +62,24 @@ class Advantage:
                 raise RecipeError(f"algorithm.{key} is {value!r} but has to be a number from 0 to 1.")
             if key not in estimator.options and value not in (default, estimator.implies.get(key, default)):
                 raise RecipeError(_useless(f"algorithm.{key}", value, name, key, str(default).lower()))
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name != "weight" and value is not None and one.name not in estimator.options:
-                raise RecipeError(_useless(f"ragen.advantage.{one.name}", value, name, one.name, "null"))
+        self._check_options(estimator)
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        return {key: value for key, value in self.options.items() if value is not None}
+
+    def _check_options(self, estimator: Estimator) -> None:
+        known = {key for one in ESTIMATORS.values() for key in one.options} - set(VERL_OPTIONS)
+        for key, value in self.options.items():
+            if key in VERL_OPTIONS:
+                raise RecipeError(f"ragen.advantage.{key} is {value!r} but verl has a key for it: set algorithm.{key}.")
+            if key not in known:
+                raise RecipeError(
+                    f"ragen.advantage.{key} is not a key of ragen.advantage: {nearest(key, {*known, *OWN_KEYS})}"
+                )
+            if value is not None and key not in estimator.options:
+                raise RecipeError(_useless(f"ragen.advantage.{key}", value, estimator.name, key, "null"))
+        check_options(estimator.function, self._given, "ragen.advantage", f"advantage estimator {estimator.name}")
 
 
 def _check_needs(estimator: Estimator, critic: bool | None, group_size: int) -> None:

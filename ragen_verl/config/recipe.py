@@ -20,6 +20,7 @@ from ragen_verl.config.filter import Filter
 from ragen_verl.config.rollout import Rollout
 from ragen_verl.config.schema import FILLED, parse, unresolved
 from ragen_verl.errors import RecipeError
+from ragen_verl.plugins import use_files
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class RagenConfig:
     advantage: Advantage = field(default_factory=Advantage)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     stop: Stop = field(default_factory=Stop)
+    plugins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, split in self.splits.items():
@@ -55,10 +57,11 @@ class RagenConfig:
 
     @classmethod
     def from_omegaconf(cls, config: DictConfig | Mapping[str, Any]) -> RagenConfig:
-        """Read a whole verl config that has a `ragen` block, or the block alone.
+        """Read a whole verl config that has a `ragen` block, or the block alone; its plugin files are imported first.
 
         Raises:
-            RecipeError: a key is unknown or missing, or its value is not what the key takes.
+            RecipeError: a key is unknown or missing, its value is not what the key takes, or a plugin file cannot be
+                imported.
         """
         register_resolvers()
         if not isinstance(config, DictConfig):
@@ -68,6 +71,8 @@ class RagenConfig:
             plain = OmegaConf.to_container(block, resolve=True, throw_on_missing=True)
         except OmegaConfBaseException as error:
             raise RecipeError(unresolved(error)) from error
+        if isinstance(plain, dict) and isinstance(files := plain.get("plugins"), list):
+            plain["plugins"] = use_files([str(one) for one in files])  # before a name of theirs is asked for
         return parse(cls, plain, "ragen")
 
     def check_seeds(self, steps: int) -> None:

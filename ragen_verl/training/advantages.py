@@ -1,9 +1,10 @@
 """The estimators inside verl: registered under its registry, fed with what verl does not hand to an estimator.
 
 verl sends `gae` and `grpo` to functions of its own and gives any other estimator rewards, mask and group labels only
-(trainer/ppo/ray_trainer.py:187-282). So every estimator of `ragen_verl.advantages` is registered as `ragen_<name>`, and
-`estimating` puts that name into the config for the time of one computation, and beside it what is missing: which rows
-are one trajectory, the mask as it was sampled, the critic's values, the states of the turns.
+(trainer/ppo/ray_trainer.py:187-282). So one function is registered there, and `estimating` puts its name into the
+config for the time of one computation, and beside it what is missing: which of our estimators it is, which rows are one
+trajectory, the mask as it was sampled, the critic's values, the states of the turns. An estimator that somebody else
+registered with verl is left to verl.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from ragen_verl.advantages.registry import ESTIMATORS
 from ragen_verl.config.advantage import Advantage
 from ragen_verl.training.batch import real_rows, record_of
 
-PREFIX = "ragen_"
-"""Before the estimator's name in verl's registry: `gae` and `grpo` are verl's own there."""
+NAME = "ragen_advantage"
+"""The one function's name in verl's registry: `gae` and `grpo` are verl's own there."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Context:
     """What the estimator of the batch in hand is given besides verl's arguments; rows in verl's order.
 
     Attributes:
+        name: the estimator.
         keys: `{uid}_{session}_{index}` of each row: group, trajectory, place of the row in it.
         options: see `ragen_verl.advantages.estimate`.
         mask: (rows, T), the mask as sampled: verl's own may have lost rejected tokens, which would split turns.
@@ -42,6 +44,7 @@ class Context:
         states: the states of each row's turns, or None.
     """
 
+    name: str
     keys: Sequence[str]
     options: Mapping[str, Any]
     mask: Tensor
@@ -52,16 +55,16 @@ class Context:
 _CONTEXT: ContextVar[Context | None] = ContextVar("ragen_verl_advantages", default=None)
 
 
-def register(register_adv_est: Callable) -> list[str]:
-    """Register all estimators with verl's decorator; returns their names there."""
-    for name in ESTIMATORS:
-        register_adv_est(PREFIX + name)(_registered(name))
-    return [PREFIX + name for name in ESTIMATORS]
+def register(register_adv_est: Callable) -> None:
+    """Register the one function with verl's decorator."""
+    register_adv_est(NAME)(_compute)
 
 
 @contextmanager
 def estimating(config: DictConfig, advantage: Advantage, batch: KVBatchMeta) -> Iterator[None]:
     """While open, verl's computation of advantages on `batch` is that of the recipe's estimator.
+
+    Nothing changes for an estimator that is registered with verl alone.
 
     Args:
         config: verl's whole config; `algorithm.adv_estimator` is another while this is open.
@@ -69,19 +72,23 @@ def estimating(config: DictConfig, advantage: Advantage, batch: KVBatchMeta) -> 
         batch: the rows, padding included.
     """
     name = config.algorithm.adv_estimator
-    estimator = ESTIMATORS[name]
+    estimator = ESTIMATORS.get(name)
+    if estimator is None:
+        yield
+        return
     wanted = ["response_mask"] + ["values"] * estimator.needs_critic
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
     fields = data.to_padded_tensor()  # as verl pads what it reads itself
     context = Context(
+        name=name,
         keys=batch.keys,
-        options=advantage.options(config.algorithm),
+        options=advantage.arguments(config.algorithm),
         mask=fields["response_mask"],
         values=fields.get("values"),
         states=_states(batch) if estimator.needs_states else None,
     )
     with using(context):
-        config.algorithm.adv_estimator = PREFIX + name
+        config.algorithm.adv_estimator = NAME
         try:
             yield
         finally:
@@ -90,7 +97,7 @@ def estimating(config: DictConfig, advantage: Advantage, batch: KVBatchMeta) -> 
 
 @contextmanager
 def using(context: Context) -> Iterator[None]:
-    """While open, the registered functions work on the rows of this context."""
+    """While open, the registered function works on the rows of this context."""
     token = _CONTEXT.set(context)
     try:
         yield
@@ -98,27 +105,23 @@ def using(context: Context) -> Iterator[None]:
         _CONTEXT.reset(token)
 
 
-def _registered(name: str) -> Callable:
-    def compute(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
-        """verl's arguments; its gamma, labels and config are in the context already."""
-        context = _CONTEXT.get()
-        if context is None:
-            raise RuntimeError(f"{PREFIX}{name} is for this package's trainer: write {name} and use ragen_sync")
-        groups, trajectories, order = indices(context.keys)
-        batch = AdvantageBatch(
-            rewards=token_level_rewards,
-            mask=context.mask,
-            groups=groups,
-            trajectories=trajectories,
-            order=order,
-            values=context.values,
-            states=context.states,
-        )
-        advantages, returns = estimate(name, batch, context.options)
-        return advantages * response_mask, returns * response_mask
-
-    compute.__name__ = PREFIX + name
-    return compute
+def _compute(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
+    """Called with verl's arguments; its gamma, labels and config are in the context already."""
+    context = _CONTEXT.get()
+    if context is None:
+        raise RuntimeError(f"{NAME} is for this package's trainer: name an estimator and use ragen_sync")
+    groups, trajectories, order = indices(context.keys)
+    batch = AdvantageBatch(
+        rewards=token_level_rewards,
+        mask=context.mask,
+        groups=groups,
+        trajectories=trajectories,
+        order=order,
+        values=context.values,
+        states=context.states,
+    )
+    advantages, returns = estimate(context.name, batch, context.options)
+    return advantages * response_mask, returns * response_mask
 
 
 def indices(keys: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Policy losses that verl does not have.
+"""Policy losses that verl does not have, and the decorator that adds one.
 
 verl owns the objective (clip range, dual clip, entropy, KL) and five ways to average it over tokens and rows. It has
 none that knows turns: with `token-mean` and with every `seq-mean` a turn counts by its length, so one long turn drowns
@@ -8,12 +8,81 @@ with every turn of a trajectory weighing the same.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import wrapt
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.plugins import Registry
 
 if TYPE_CHECKING:
     import torch
 
+__all__ = ["POLICY_LOSSES", "TURN_MEAN", "PolicyLoss", "policy_loss", "turn_mean", "turn_weights"]
+
 TURN_MEAN = "ragen_turn_mean"
+
+GIVEN = (
+    "old_log_prob",
+    "log_prob",
+    "advantages",
+    "response_mask",
+    "loss_agg_mode",
+    "config",
+    "rollout_is_weights",
+)
+"""The arguments, all by keyword, with which verl calls a policy loss (workers/utils/losses.py:103-112)."""
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """A policy loss of this package or of a plugin.
+
+    Attributes:
+        function: called by verl with `GIVEN`; see `turn_mean` for their shapes.
+        needs_turns: finds turns in the response mask.
+    """
+
+    function: Callable
+    needs_turns: bool = False
+
+
+POLICY_LOSSES: Registry[PolicyLoss] = Registry("policy loss")
+
+
+def policy_loss(name: str, *, needs_turns: bool = False) -> Callable[[Callable], Callable]:
+    """Decorator: the function is the policy loss `name` of `actor_rollout_ref.actor.policy_loss.loss_mode`.
+
+    It is registered with verl in this process, as soon as verl has its registry. The arguments are verl's (`GIVEN`);
+    what a loss wants to be told stands in `config`, verl's ActorConfig.
+
+    Args:
+        name: as in recipes; none of verl's own.
+        needs_turns: whether it finds turns in the response mask, which rejected tokens and a loss on environment
+            tokens would hide.
+
+    Raises:
+        RecipeError: the name is taken, or verl could not call the function.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        try:
+            inspect.signature(function).bind(**dict.fromkeys(GIVEN))
+        except TypeError as error:
+            raise RecipeError(
+                f"The policy loss {name!r} cannot be called as verl does it, with {', '.join(GIVEN)}: {error}."
+            ) from None
+        POLICY_LOSSES.add(name, PolicyLoss(function, needs_turns))
+        # a name of verl's own stays verl's; the check of the recipe refuses it
+        wrapt.register_post_import_hook(
+            lambda module: module.POLICY_LOSS_REGISTRY.setdefault(name, function), "verl.trainer.ppo.core_algos"
+        )
+        return function
+
+    return decorate
 
 
 def turn_weights(response_mask: torch.Tensor) -> torch.Tensor:
@@ -38,6 +107,7 @@ def turn_weights(response_mask: torch.Tensor) -> torch.Tensor:
     return ones * tokens / (turns * tokens_of_turn).clamp(min=1)
 
 
+@policy_loss(TURN_MEAN, needs_turns=True)
 def turn_mean(
     old_log_prob: torch.Tensor,
     log_prob: torch.Tensor,
@@ -78,7 +148,3 @@ def turn_mean(
         config=config,
         rollout_is_weights=rollout_is_weights,
     )
-
-
-# name in a recipe -> verl's kind of policy loss
-POLICY_LOSSES = {TURN_MEAN: turn_mean}

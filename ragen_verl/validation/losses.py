@@ -6,10 +6,9 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from ragen_verl.config.schema import nearest
 from ragen_verl.errors import RecipeError
-from ragen_verl.training.losses import POLICY_LOSSES, TURN_MEAN
-from ragen_verl.validation.verl_source import policy_losses
+from ragen_verl.training.losses import POLICY_LOSSES
+from ragen_verl.validation.verl_source import policy_losses, registered
 
 # the gradient of logp - logp_ref is the score of the policy's own sample, whose mean is zero: no pull to the reference
 NO_PULL = ("kl", "k1")
@@ -40,13 +39,17 @@ def check_losses(config: DictConfig) -> None:
 
 
 def _check_mode(config: DictConfig) -> None:
-    mode = config.actor_rollout_ref.actor.policy_loss.loss_mode
-    known = {*policy_losses(), *POLICY_LOSSES}
-    if mode not in known:
-        raise RecipeError(f"{_ACTOR}.policy_loss.loss_mode {mode} is not a policy loss: {nearest(mode, known)}")
-    if mode == TURN_MEAN and config.algorithm.rollout_correction.rollout_rs is not None:
+    key, mode = f"{_ACTOR}.policy_loss.loss_mode", config.actor_rollout_ref.actor.policy_loss.loss_mode
+    verls = policy_losses()
+    if mode in POLICY_LOSSES and mode in verls:
+        raise RecipeError(f"{key} {mode} is a policy loss of verl and of a plugin: give the plugin's another name.")
+    others = {*verls, *registered("POLICY_LOSS_REGISTRY")}  # a plugin may use verl's own decorator
+    if mode not in POLICY_LOSSES and mode in others:
+        return
+    loss = POLICY_LOSSES.find(mode, key, others)
+    if loss.needs_turns and config.algorithm.rollout_correction.rollout_rs is not None:
         raise RecipeError(
-            f"{_ACTOR}.policy_loss.loss_mode {TURN_MEAN} reads turns off the response mask but "
+            f"{key} {mode} reads turns off the response mask but "
             "algorithm.rollout_correction.rollout_rs takes tokens out of it: set rollout_rs to null, or the loss mode "
             "to vanilla."
         )

@@ -6,19 +6,22 @@ on, by verl's own main. Each refusal is one sentence that says what to change.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from ragen_verl import plugins
 from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolved
 from ragen_verl.diagnostics.registry import CAUSES, INDICATORS, with_options
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
-from ragen_verl.training.losses import TURN_MEAN
+from ragen_verl.training.losses import POLICY_LOSSES
+from ragen_verl.validation.estimators import check_estimator
 from ragen_verl.validation.keys import check_keys
 from ragen_verl.validation.losses import check_losses
 from ragen_verl.validation.machine import check_machine, make_paths_absolute
@@ -65,12 +68,13 @@ LEAST = {
     "critic.optim.lr": ("0 or more", lambda value: value >= 0),
 }
 
-# what finds the turns of a row in its mask
-NEEDS_TURNS = {
-    "algorithm.adv_estimator": tuple(name for name, one in ESTIMATORS.items() if one.needs_turns),
-    "actor_rollout_ref.actor.policy_loss.loss_mode": (TURN_MEAN,),
-    "ragen.advantage.weight": ("turns",),
-}
+def _need_turns() -> dict[str, list[str]]:
+    """Key -> its values that find the turns of a row in its mask."""
+    return {
+        "algorithm.adv_estimator": [name for name, one in ESTIMATORS.items() if one.needs_turns],
+        "actor_rollout_ref.actor.policy_loss.loss_mode": [n for n, one in POLICY_LOSSES.items() if one.needs_turns],
+        "ragen.advantage.weight": ["turns"],
+    }
 
 
 class RecipeCheck(Callback):
@@ -95,8 +99,9 @@ class RecipeCheck(Callback):
         self._checked = True
         try:
             make_paths_absolute(config)
-            check(config)
+            ragen = check(config)
             check_machine(config)
+            _hand_on_plugins(config, ragen.plugins)
         except RecipeError as error:
             print(f"Recipe refused: {error}", file=sys.stderr)
             raise SystemExit(REFUSED) from None
@@ -145,6 +150,16 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
     return ragen
 
 
+def _hand_on_plugins(config: DictConfig, files: tuple[str, ...]) -> None:
+    """Plugin files under paths that mean the same everywhere, and to Ray's workers on other machines."""
+    if not files:
+        return
+    with open_dict(config):
+        config.ragen.plugins = list(files)
+        key = f"ray_kwargs.ray_init.runtime_env.env_vars.{plugins.FILES}"
+        OmegaConf.update(config, key, os.environ[plugins.FILES], force_add=True)
+
+
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -191,7 +206,7 @@ def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
                 "ragen.rollout.loss_on_env_tokens trains on tokens that the engine has no log-probabilities for: "
                 f"set {key} to false."
             )
-    for key, names in NEEDS_TURNS.items():
+    for key, names in _need_turns().items():
         if (name := OmegaConf.select(config, key)) in names:
             raise RecipeError(
                 f"{key} is {name}, which needs to know where turns end, and ragen.rollout.loss_on_env_tokens makes "
@@ -257,8 +272,8 @@ def _check_lengths(config: DictConfig, ragen: RagenConfig) -> None:
 
 def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
     """Estimator against critic, clipping, KL: what verl would run without a word, and mean something else."""
-    algorithm, actor, n = config.algorithm, config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout.n
-    ragen.advantage.check(algorithm, critic=config.critic.enable, group_size=n)
+    algorithm, actor = config.algorithm, config.actor_rollout_ref.actor
+    check_estimator(config, ragen.advantage)
     for key in ("clip_ratio_low", "clip_ratio_high"):
         value = actor[key]
         if not isinstance(value, int | float) or value <= 0 or (key == "clip_ratio_low" and value >= 1):
@@ -288,7 +303,7 @@ def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
         )
     ranks = _data_parallel_ranks(config)
     blocks = {"actor_rollout_ref.actor": config.actor_rollout_ref.actor}
-    if ESTIMATORS[config.algorithm.adv_estimator].needs_critic:
+    if getattr(ESTIMATORS.get(config.algorithm.adv_estimator), "needs_critic", False):
         blocks["critic"] = config.critic
     for path, block in blocks.items():
         mini = block.ppo_mini_batch_size

@@ -227,6 +227,7 @@ def test_every_name_of_an_algorithm_is_explained_on_the_page() -> None:
         *PRESETS, *ESTIMATORS, *WEIGHTS, *STRATEGIES, *SCORES, *POLICY_LOSSES, *AGGREGATIONS, *CONTEXTS,
         *CAUSES,
         *(option for one in (*STRATEGIES.values(), *SCORES.values()) for option in options_of(one.function)),
+        *(option for one in ESTIMATORS.values() for option in one.options),
         *(one.name for block in (Advantage, Filter, Diagnostics, Stop) for one in fields(block) if one.type != "dict"),
     }  # fmt: skip
     assert sorted(name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", code)) == []

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import reference_advantages as slow
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
-from ragen_verl.advantages import ESTIMATORS
+from ragen_verl.advantages import ESTIMATORS, estimator
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.config import RagenConfig
-from ragen_verl.config.advantage import Advantage
+from ragen_verl.config.advantage import VERL_OPTIONS, Advantage
 from ragen_verl.errors import RecipeError
 from ragen_verl.training import advantages as credit
 from ragen_verl.training.agent_loop import RECORD
+from ragen_verl.validation.estimators import check_estimator
 
 NAMES = sorted(ESTIMATORS)
 
@@ -43,7 +45,7 @@ def algorithm(name: str = "gae", **changes: object):
     return OmegaConf.create({**defaults, **changes})
 
 
-def by_verl(name: str, context: credit.Context, mask: torch.Tensor = MASK) -> tuple[torch.Tensor, torch.Tensor]:
+def by_verl(context: credit.Context, mask: torch.Tensor = MASK) -> tuple[torch.Tensor, torch.Tensor]:
     """What verl's trainer computes and writes back, with its own data class and its own dispatch."""
     uids = np.array([key.rsplit("_", 2)[0] for key in KEYS], dtype=object)
     data = DataProto.from_dict(
@@ -51,39 +53,38 @@ def by_verl(name: str, context: credit.Context, mask: torch.Tensor = MASK) -> tu
     )
     with credit.using(context):
         data = compute_advantage_for_multi_trajectories(
-            data, batch_keys=KEYS, adv_estimator=credit.PREFIX + name, config=algorithm(name)
+            data, batch_keys=KEYS, adv_estimator=credit.NAME, config=algorithm(context.name)
         )
     return data.batch["advantages"], data.batch["returns"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_verls_dispatch_gives_what_the_estimator_gives(name: str) -> None:
-    options = Advantage().options(algorithm(name))
-    advantages, returns = by_verl(name, credit.Context(KEYS, options, MASK, VALUES, STATES))
+    options = Advantage().arguments(algorithm(name))
+    advantages, returns = by_verl(credit.Context(name, KEYS, options, MASK, VALUES, STATES))
     expected = getattr(slow, name)(BATCH)
     assert torch.allclose(advantages, torch.tensor(expected.advantages), atol=1e-5)
     assert torch.allclose(returns, torch.tensor(expected.returns), atol=1e-5)
 
 
-def test_every_estimator_is_in_verls_registry_and_verls_own_stay() -> None:
-    for name in NAMES:
-        assert core_algos.get_adv_estimator_fn(credit.PREFIX + name).__name__ == credit.PREFIX + name
+def test_ours_has_a_name_of_its_own_in_verls_registry() -> None:
+    assert core_algos.get_adv_estimator_fn(credit.NAME) is credit._compute
     assert core_algos.get_adv_estimator_fn("gae") is core_algos.compute_gae_advantage_return
 
 
 def test_tokens_that_verl_rejects_lose_their_advantage_and_split_no_turn() -> None:
     rejected = MASK.clone()
     rejected[4, 1] = 0
-    context = credit.Context(KEYS, Advantage().options(algorithm("turn_grpo")), MASK, None, None)
-    whole, _ = by_verl("turn_grpo", context)
-    some, _ = by_verl("turn_grpo", context, rejected)
+    context = credit.Context("turn_grpo", KEYS, {}, MASK)
+    whole, _ = by_verl(context)
+    some, _ = by_verl(context, rejected)
     assert some[4, 1] == 0 and whole[4, 1] != 0
     assert torch.equal(some[rejected.bool()], whole[rejected.bool()])
 
 
 def test_the_registered_name_alone_says_whose_it_is() -> None:
-    with pytest.raises(RuntimeError, match="write grpo and use ragen_sync"):
-        core_algos.get_adv_estimator_fn("ragen_grpo")(REWARDS, MASK, config=None, index=None)
+    with pytest.raises(RuntimeError, match="name an estimator and use ragen_sync"):
+        core_algos.get_adv_estimator_fn(credit.NAME)(REWARDS, MASK, config=None, index=None)
 
 
 def test_keys_are_groups_trajectories_and_places() -> None:
@@ -139,14 +140,14 @@ def test_only_what_is_needed_is_read_and_the_name_is_the_users_again(
     )
     config = SimpleNamespace(algorithm=algorithm(name))
     with pytest.raises(ZeroDivisionError), credit.estimating(config, Advantage(weight="turns"), batch):
-        assert config.algorithm.adv_estimator == credit.PREFIX + name
+        assert config.algorithm.adv_estimator == credit.NAME
         context = credit._CONTEXT.get()
         raise ZeroDivisionError
     assert config.algorithm.adv_estimator == name
     assert credit._CONTEXT.get() is None
     assert queue.asked == asked
     assert torch.equal(context.mask, MASK)
-    assert context.options["weight"] == "turns"
+    assert (context.name, context.options["weight"]) == (name, "turns")
     if name == "gae":
         assert torch.equal(context.values[MASK.bool()], VALUES[MASK.bool()])
     if name == "gigpo":
@@ -154,9 +155,10 @@ def test_only_what_is_needed_is_read_and_the_name_is_the_users_again(
 
 
 def test_options_are_verls_keys_and_ours() -> None:
-    assert Advantage().options(algorithm("gae", gamma=0.9)) == {"gamma": 0.9, "lam": 1.0, "weight": "none"}
-    assert Advantage(turn_gamma=0.5).options(algorithm("turn_gae")) == {"turn_gamma": 0.5, "weight": "none"}
-    assert Advantage(weight="length").options(algorithm("rloo")) == {"weight": "length"}
+    assert Advantage().arguments(algorithm("gae", gamma=0.9)) == {"gamma": 0.9, "lam": 1.0, "weight": "none"}
+    given = Advantage(options={"turn_gamma": 1, "turn_lam": None})
+    assert given.arguments(algorithm("turn_gae")) == {"turn_gamma": 1.0, "weight": "none"}
+    assert Advantage(weight="length").arguments(algorithm("rloo")) == {"weight": "length"}
 
 
 @pytest.mark.parametrize(
@@ -175,13 +177,19 @@ def test_options_are_verls_keys_and_ours() -> None:
         ({"name": "gae", "use_pf_ppo": True}, True, {}, 8, "algorithm.use_pf_ppo"),
         ({"name": "gae"}, True, {"turn_gamma": 1.0}, 8, "ragen.advantage.turn_gamma is 1.0"),
         ({"name": "grpo"}, False, {"step_weight": 1.0}, 8, "use one of gigpo"),
+        ({"name": "turn_gae"}, True, {"turn_gamma": 1.1}, 8, "turn_gamma is 1.1 but has to be a number from 0 to 1"),
+        ({"name": "gigpo"}, False, {"step_weight": -1}, 8, "a number of 0 or more or null (advantage estimator gigpo)"),
+        ({"name": "gigpo"}, False, {"omega": 1}, 8, "ragen.advantage.omega is not a key of ragen.advantage: known are"),
+        ({"name": "gigpo"}, False, {"step_wieght": None}, 8, "did you mean step_weight?"),
+        ({"name": "gae"}, True, {"gamma": 0.9}, 8, "verl has a key for it: set algorithm.gamma"),
+        ({"name": "ragen_advantage"}, True, {}, 8, "which is no advantage estimator: known are"),
     ],
 )
 def test_what_would_do_nothing_or_lacks_something_is_refused(
     block: dict, critic: bool | None, credit_block: dict, n: int, words: str
 ) -> None:
     with pytest.raises(RecipeError) as refusal:
-        Advantage(**credit_block).check(algorithm(**block), critic=critic, group_size=n)
+        Advantage(options=credit_block).check(algorithm(**block), critic=critic, group_size=n)
     message = str(refusal.value)
     assert words in message
     assert "\n" not in message and message.endswith((".", "?"))
@@ -191,9 +199,9 @@ def test_what_would_do_nothing_or_lacks_something_is_refused(
 def test_defaults_of_every_estimator_are_accepted(name: str) -> None:
     estimator = ESTIMATORS[name]
     Advantage().check(algorithm(name), critic=estimator.needs_critic, group_size=2)
-    own = {key: value for key, value in estimator.options.items() if hasattr(Advantage(), key)}
-    Advantage(**own, weight="turns").check(algorithm(name), critic=estimator.needs_critic, group_size=2)
-    assert estimator.description and estimator.function.__doc__
+    own = {key: value for key, value in estimator.options.items() if key not in VERL_OPTIONS}
+    Advantage("turns", own).check(algorithm(name), critic=estimator.needs_critic, group_size=2)
+    assert estimator.function.__doc__
 
 
 def test_critic_that_verl_decides_on_is_gaes_and_dr_grpo_may_say_what_it_does() -> None:
@@ -201,20 +209,117 @@ def test_critic_that_verl_decides_on_is_gaes_and_dr_grpo_may_say_what_it_does() 
     Advantage().check(algorithm("dr_grpo", norm_adv_by_std_in_grpo=False), critic=None, group_size=2)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "words"),
-    [
-        ("turn_gamma", 1.1, "a number from 0 to 1 or null"),
-        ("step_weight", -1, "a number of 0 or more or null"),
-        ("weight", "size", "one of none, length, turns"),
-        ("omega", 1, "ragen.advantage.omega is not a key of ragen.advantage"),
-    ],
-)
-def test_values_out_of_range_are_refused(key: str, value: object, words: str) -> None:
+def test_weight_that_does_not_exist_is_refused() -> None:
     block = {"train": {"envs": [{"id": "Bandit-v0", "groups": 2}]}, "val": {"envs": [{"id": "Bandit-v0", "groups": 2}]}}
-    block |= {"run": {"dir": "runs/x"}, "advantage": {key: value}}
+    block |= {"run": {"dir": "runs/x"}, "advantage": {"weight": "size"}}
     for split, seed in (("train", 10), ("val", 0)):
         block[split]["seed"] = seed
-    with pytest.raises(RecipeError) as refusal:
+    with pytest.raises(RecipeError, match="one of none, length, turns"):
         RagenConfig.from_omegaconf({"ragen": block})
+
+
+# -- estimators of others ---------------------------------------------------------------------------------------------
+
+
+def recipe(name: str, critic: bool | None = False) -> DictConfig:
+    rollout = {"actor_rollout_ref": {"rollout": {"n": 8}}, "critic": {"enable": critic}}
+    return OmegaConf.create({"algorithm": algorithm(name), **rollout})
+
+
+@pytest.fixture
+def verls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimator that somebody registered with verl."""
+
+    def half(token_level_rewards, response_mask, index, config, **_):
+        advantages = token_level_rewards.sum(dim=1, keepdim=True) / 2 * response_mask
+        return advantages, advantages
+
+    monkeypatch.setitem(core_algos.ADV_ESTIMATOR_REGISTRY, "half", half)
+
+
+def test_estimator_registered_with_verl_is_computed_by_verl(verls: None) -> None:
+    config = recipe("half")
+    check_estimator(config, Advantage())
+    uids = np.array([key.rsplit("_", 2)[0] for key in KEYS], dtype=object)
+    data = DataProto.from_dict(
+        tensors={"response_mask": MASK, "token_level_rewards": REWARDS}, non_tensors={"uid": uids}
+    )
+    with credit.estimating(config, Advantage(), batch=None):  # the queue is not asked for anything
+        data = compute_advantage_for_multi_trajectories(
+            data, batch_keys=KEYS, adv_estimator=config.algorithm.adv_estimator, config=config.algorithm
+        )
+    assert torch.equal(data.batch["advantages"], REWARDS.sum(dim=1, keepdim=True) / 2 * MASK)
+
+
+@pytest.mark.parametrize(
+    ("name", "critic", "advantage", "words"),
+    [
+        ("half", True, Advantage(), "does not hand it the values"),
+        ("half", None, Advantage("turns"), "ragen.advantage.weight is 'turns'"),
+        ("half", None, Advantage(options={"turn_gamma": 1.0}), "ragen.advantage.turn_gamma is 1.0"),
+        ("hafl", None, Advantage(), "did you mean half?"),
+        ("remax", None, Advantage(), "missing a required argument: 'reward_baselines'"),
+        ("optimal_token_baseline", None, Advantage(), "registered with verl, which calls it with token_level_rewards"),
+    ],
+)
+def test_what_verl_does_not_hand_over_is_refused(
+    name: str, critic: bool | None, advantage: Advantage, words: str, verls: None
+) -> None:
+    with pytest.raises(RecipeError) as refusal:
+        check_estimator(recipe(name, critic), advantage)
     assert words in str(refusal.value)
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimator with an option, registered for one test."""
+    len(ESTIMATORS)
+    monkeypatch.setattr(ESTIMATORS, "_things", dict(ESTIMATORS._things))
+
+    @estimator("mine", needs_group=True)
+    def mine(batch, *, sharpness: float = 2.0, gamma: float = 1.0):
+        """Sharpness everywhere."""
+        advantages = torch.full(batch.mask.shape, sharpness * gamma, dtype=torch.float64)
+        return advantages, torch.where(batch.sampled, advantages, float("nan"))
+
+
+def test_estimator_of_a_plugin_is_checked_and_computed_by_name(mine: None) -> None:
+    config = recipe("mine")
+    config.algorithm.gamma = 0.5
+    advantage = Advantage("none", {"sharpness": 3})
+    check_estimator(config, advantage)
+    options = advantage.arguments(config.algorithm)
+    assert options == {"sharpness": 3.0, "gamma": 0.5, "weight": "none"}
+    advantages, returns = by_verl(credit.Context("mine", KEYS, options, MASK))
+    assert torch.equal(advantages, 1.5 * MASK) and torch.equal(returns, advantages)
+    for wrong, words in (({"sharpness": "high"}, "a number or null"), ({"sharpnes": 1}, "did you mean sharpness?")):
+        with pytest.raises(RecipeError) as refusal:
+            check_estimator(config, Advantage("none", wrong))
+        assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize("wrong", [lambda batch: (batch.rewards[:1], batch.rewards), lambda batch: (MASK / 0.0,) * 2])
+def test_estimator_that_returns_something_else_is_named(wrong: Callable, mine: None) -> None:
+    estimator("wrong")(wrong)
+    with pytest.raises(ValueError, match="wrong returned something else than one finite number for each sampled"):
+        by_verl(credit.Context("wrong", KEYS, {}, MASK))
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda batch, sharpness=2.0: None, "its options by keyword"),
+        (lambda *, sharpness=2.0: None, "has to take the batch"),
+        (lambda batch, *, sharpness: None, "has no default"),
+        (lambda batch, *, weight=1.0: None, "give it another name"),
+    ],
+)
+def test_function_of_another_form_is_no_estimator(function: Callable, words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        estimator("of another form")(function)
+
+
+def test_names_of_built_in_estimators_are_taken() -> None:
+    len(ESTIMATORS)
+    with pytest.raises(RecipeError, match="'grpo' exists already"):
+        estimator("grpo")(lambda batch: None)

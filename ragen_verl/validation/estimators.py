@@ -1,0 +1,61 @@
+"""The advantage estimator of a recipe: one of this package or a plugin's, or one that is registered with verl alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from omegaconf import DictConfig
+
+from ragen_verl.advantages import ESTIMATORS
+from ragen_verl.config.advantage import Advantage
+from ragen_verl.errors import RecipeError
+from ragen_verl.training.advantages import NAME
+
+GIVEN = ("token_level_rewards", "response_mask", "index", "config")
+"""The arguments, all by keyword, with which verl calls an estimator in its registry (trainer/ppo/ray_trainer.py)."""
+
+_KEY = "algorithm.adv_estimator"
+
+
+def check_estimator(config: DictConfig, advantage: Advantage) -> None:
+    """Refuse an estimator that does not exist, lacks what it needs, or would not read what the recipe gives it.
+
+    Args:
+        config: verl's whole configuration.
+        advantage: the block `ragen.advantage`.
+
+    Raises:
+        RecipeError: one sentence that names the key and what to change.
+    """
+    theirs = _verls()
+    name = config.algorithm.adv_estimator
+    if name in ESTIMATORS or name not in theirs:
+        n = config.actor_rollout_ref.rollout.n
+        advantage.check(config.algorithm, critic=config.critic.enable, group_size=n, others=theirs)
+        return
+    try:
+        inspect.signature(theirs[name]).bind(**dict.fromkeys(GIVEN))
+    except TypeError as error:
+        raise RecipeError(
+            f"{_KEY} {name} is registered with verl, which calls it with {', '.join(GIVEN)}: {error}."
+        ) from None
+    for key, value in {"weight": advantage.weight, **advantage.options}.items():
+        if value not in (None, "none"):
+            raise RecipeError(
+                f"ragen.advantage.{key} is {value!r} but {_KEY} {name} is registered with verl, which does not hand it "
+                "over: leave it out."
+            )
+    if config.critic.enable:
+        raise RecipeError(
+            f"critic.enable is true but {_KEY} {name} is registered with verl, which does not hand it the values: set "
+            "critic.enable=false, or use gae."
+        )
+
+
+def _verls() -> dict[str, Callable]:
+    """Name -> function of verl's registry, what plugins registered there included; `gae` and `grpo` are ours."""
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
+
+    len(ESTIMATORS)  # imports the plugins
+    return {name: function for name, function in ADV_ESTIMATOR_REGISTRY.items() if name != NAME}

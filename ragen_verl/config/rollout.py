@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from ragen_verl.config.schema import FILLED, PENALTY, POSITIVE, at_least, one_of
-from ragen_verl.errors import RecipeError
-from ragen_verl.rollout.context import CONTEXTS, SUMMARY_TURNS, Context
+from ragen_verl.config.schema import FILLED, PENALTY, POSITIVE, REST, at_least
+from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.plugins import check_options, options_of
+from ragen_verl.rollout.context import CONTEXTS, Context
 
 if TYPE_CHECKING:
     from ragen_verl.rollout.protocol import Protocol
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One episode: the dialogue's budgets and words, and the limits on time and tokens."""
+    """One episode: the dialogue's budgets and words, and the limits on time and tokens.
+
+    Attributes:
+        options: every key that is none of the others, an option of the context; null is its default, or that it has
+            no such option.
+    """
 
     max_turns: int = field(default=5, metadata=at_least(1))
     max_actions_per_turn: int = field(default=5, metadata=at_least(1))
@@ -31,26 +37,25 @@ class Rollout:
     env_threads: int = field(default=16, metadata=at_least(1))
     env_processes: int = field(default=4, metadata=at_least(1))
     seeded_sampling: bool = True
-    context: str = field(default="full", metadata=one_of(*CONTEXTS))
-    window: int | None = field(default=None, metadata=at_least(1))
-    summary_turns: int | None = field(default=None, metadata=at_least(1))
+    context: str = "full"
     loss_on_env_tokens: bool = False
     shared_group_rng: bool = False
+    options: dict = field(default_factory=dict, metadata=REST)
 
     def __post_init__(self) -> None:
-        for key, context in (("window", "window"), ("summary_turns", "single_turn")):
-            value = getattr(self, key)
-            if value is not None and self.context != context:
+        CONTEXTS.find(self.context, "ragen.rollout.context")
+        readers = {key: name for name, kind in CONTEXTS.items() for key in options_of(kind)}
+        for key, value in self.options.items():
+            if key not in readers:
+                known = {one.name for one in fields(self) if one.name != "options"} | set(readers)
+                raise RecipeError(f"ragen.rollout.{key} is not a key of ragen.rollout: {nearest(key, known)}")
+            if value is not None and key not in options_of(CONTEXTS[self.context]):
                 raise RecipeError(
                     f"ragen.rollout.{key} is {value} but ragen.rollout.context is {self.context}, so it would do "
-                    f"nothing: set {key} to null, or the context to {context}."
+                    f"nothing: set {key} to null, or the context to {readers[key]}."
                 )
-        if self.context == "window" and self.window is None:
-            raise RecipeError(
-                "ragen.rollout.context is window but ragen.rollout.window is null: set it to the number of turns that "
-                "a prompt shows."
-            )
-        if self.loss_on_env_tokens and self.context != "full":
+        context = self.chat_context()
+        if self.loss_on_env_tokens and context.row_per_turn:
             raise RecipeError(
                 f"ragen.rollout.loss_on_env_tokens is true but with ragen.rollout.context {self.context} the response "
                 "of a row holds no environment tokens, so it would do nothing: use context full, or set it to false."
@@ -65,4 +70,5 @@ class Rollout:
 
     def chat_context(self) -> Context:
         """The rule for what a turn's prompt shows of the turns before it."""
-        return Context(self.context, self.window, self.summary_turns or SUMMARY_TURNS)
+        kind = CONTEXTS[self.context]
+        return kind(**check_options(kind, self.options, "ragen.rollout", f"rollout context {self.context}"))

@@ -21,7 +21,7 @@ from ragen_verl.env_checker.calls import Calls
 from ragen_verl.env_checker.profile import Profile
 from ragen_verl.env_checker.record import plan, random_action
 from ragen_verl.env_checker.subject import Subject
-from ragen_verl.rollout.context import Context
+from ragen_verl.rollout.context import SingleTurn
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.trajectory import StopReason, Trajectory
@@ -122,7 +122,7 @@ async def _episode(
         limits=Limits(response_length=_LONG, context_length=2 * _LONG, step_timeout=profile.limit),
         workers=workers,
         env_id=subject.label,
-        context=Context("single_turn"),
+        context=SingleTurn(),
     )
 
 

@@ -1,4 +1,4 @@
-"""What of its past the prompt of a turn shows: everything, the last turns, or a summary.
+"""What of its past the prompt of a turn shows: everything, the last turns, a summary, or what a plugin says.
 
 Sources: RAGEN (arXiv 2504.20073) for the full history; RAGEN-2 (arXiv 2604.06268), the modes `limited_multi_turn` and
 `single_turn` of its release, for the others: a training row per turn, the loss on that turn's response alone. There a
@@ -7,44 +7,107 @@ window can lose the task itself; here every prompt starts with the system messag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from ragen_verl.plugins import Accepts, Registry, options_of
 
 if TYPE_CHECKING:
     from ragen_verl.rollout.chat import ChatTokens
     from ragen_verl.rollout.protocol import Protocol
     from ragen_verl.rollout.trajectory import Turn
 
-CONTEXTS = ("full", "window", "single_turn")
-SUMMARY_TURNS = 5
-"""Turns that a summary lists if the recipe says nothing: the paper's episodes have no more."""
+__all__ = ["CONTEXTS", "Context", "Full", "Prompts", "SingleTurn", "Window", "context"]
+
+TURNS = Accepts(lambda value: value >= 1, "a number of 1 or more")
 
 
-@dataclass(frozen=True)
 class Context:
-    """The rule that makes a turn's prompt from the turns before it.
+    """The rule that makes a turn's prompt from the turns before it; as it stands here, a turn shows none of them.
 
-    Args:
-        kind: `full`, one conversation that grows; `window`, its last turns; `single_turn`, one user message.
-        window: for `window`, turns a prompt shows, the one to be answered among them.
-        summary_turns: for `single_turn`, past turns that are listed; earlier ones are only counted.
+    A prompt is the system message, the task with the message of the first turn that it shows, and then responses and
+    messages up to the turn that is to be answered. A context of one's own overrides `first`, `user` or both; its
+    options are the keyword-only parameters of its constructor.
+
+    Attributes:
+        row_per_turn: every turn is a training row of its own. False, one row for an episode, is for a context whose
+            `first` is always 0, so that each prompt goes on where the one before ended.
     """
 
-    kind: str = "full"
-    window: int | None = None
-    summary_turns: int = SUMMARY_TURNS
-
-    @property
-    def row_per_turn(self) -> bool:
-        """Whether every turn is a training row of its own; with the full history an episode is one row."""
-        return self.kind != "full"
+    row_per_turn: ClassVar[bool] = True
 
     def first(self, past: int) -> int:
-        """Index of the oldest turn whose messages the prompt shows when `past` turns are over."""
-        if self.kind == "full":
-            return 0
-        return past if self.kind == "single_turn" else max(0, past + 1 - self.window)
+        """Index of the oldest turn whose messages the prompt shows when `past` turns are over, 0 to `past`."""
+        return past
+
+    def user(self, protocol: Protocol, turns: Sequence[Turn], state: str, actions_left: int) -> str:
+        """The user message of the turn after `turns`, of which there is one at least: reward of the last, the state."""
+        return protocol.next_user(len(turns) + 1, state, actions_left, turns[-1].reward, turns[-1].valid)
+
+
+CONTEXTS: Registry[type[Context]] = Registry("rollout context")
+
+
+def context(name: str) -> Callable[[type[Context]], type[Context]]:
+    """Decorator: the class is the rollout context `name` of `ragen.rollout.context`.
+
+    Its options, the keyword-only parameters of its constructor, are keys of `ragen.rollout`.
+
+    Raises:
+        RecipeError: the name is taken, or the options' annotations cannot be read.
+    """
+
+    def decorate(kind: type[Context]) -> type[Context]:
+        options_of(kind)
+        return CONTEXTS.add(name, kind)
+
+    return decorate
+
+
+@context("full")
+@dataclass(frozen=True, kw_only=True)
+class Full(Context):
+    """One conversation that grows."""
+
+    row_per_turn: ClassVar[bool] = False
+
+    def first(self, past: int) -> int:
+        """The first turn."""
+        return 0
+
+
+@context("window")
+@dataclass(frozen=True, kw_only=True)
+class Window(Context):
+    """The last turns of the conversation.
+
+    Args:
+        window: turns a prompt shows, the one to be answered among them.
+    """
+
+    window: Annotated[int, TURNS]
+
+    def first(self, past: int) -> int:
+        """The oldest turn inside the window."""
+        return max(0, past + 1 - self.window)
+
+
+@context("single_turn")
+@dataclass(frozen=True, kw_only=True)
+class SingleTurn(Context):
+    """One user message, with a summary of the turns before.
+
+    Args:
+        summary_turns: past turns that are listed, by default as many as the paper's episodes have; earlier ones are
+            only counted.
+    """
+
+    summary_turns: Annotated[int, TURNS] = 5
+
+    def user(self, protocol: Protocol, turns: Sequence[Turn], state: str, actions_left: int) -> str:
+        """The summary instead of the last reward."""
+        return protocol.summary_user(len(turns) + 1, state, actions_left, turns, self.summary_turns)
 
 
 class Prompts:
@@ -78,9 +141,6 @@ class Prompts:
         return ids
 
     def _user(self, turns: Sequence[Turn], state: str, actions_left: int) -> str:
-        number = len(turns) + 1
         if not turns:
-            return self.protocol.turn(number, state, actions_left)
-        if self.context.kind == "single_turn":
-            return self.protocol.summary_user(number, state, actions_left, turns, self.context.summary_turns)
-        return self.protocol.next_user(number, state, actions_left, turns[-1].reward, turns[-1].valid)
+            return self.protocol.turn(1, state, actions_left)
+        return self.context.user(self.protocol, turns, state, actions_left)

@@ -18,7 +18,7 @@ from ragen_verl.env.hosting.threads import EnvTimeout, EnvWorkers
 from ragen_verl.env.text import encodable
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
-from ragen_verl.rollout.context import Context, Prompts
+from ragen_verl.rollout.context import Context, Full, Prompts
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn, plain
 
@@ -39,7 +39,7 @@ Generate = Callable[[list[int], int], Awaitable[Generation]]
 """The engine: all ids so far and the most new ones it may sample, to what it sampled."""
 
 
-FULL = Context()
+FULL = Full()
 
 
 @dataclass(frozen=True)

@@ -251,17 +251,18 @@ def _steps(config: DictConfig) -> int:
 def _check_lengths(config: DictConfig, ragen: RagenConfig) -> None:
     rollout = config.actor_rollout_ref.rollout
     whole = rollout.prompt_length + rollout.response_length
-    turn, window = ragen.rollout.response_length, ragen.rollout.window
+    turn, context = ragen.rollout.response_length, ragen.rollout.chat_context()
+    shown = max(past - context.first(past) for past in range(ragen.rollout.max_turns))
     if turn > rollout.response_length:
-        row = "row" if ragen.rollout.chat_context().row_per_turn else "whole episode"
+        row = "row" if context.row_per_turn else "whole episode"
         raise RecipeError(
             f"ragen.rollout.response_length, {turn} tokens a turn, is more than the "
             f"{rollout.response_length} of a {row}: raise data.max_response_length."
         )
-    if window is not None and (window - 1) * turn >= rollout.prompt_length:
+    if context.row_per_turn and shown * turn >= rollout.prompt_length:
         raise RecipeError(
-            f"data.max_prompt_length is {rollout.prompt_length} but the prompt of a window of {window} turns holds "
-            f"{window - 1} responses of up to {turn} tokens: raise the first, or lower ragen.rollout.window."
+            f"data.max_prompt_length is {rollout.prompt_length} but a prompt of context {ragen.rollout.context} holds "
+            f"{shown} responses of up to {turn} tokens: raise the first, or show fewer turns."
         )
     if rollout.max_model_len is not None and rollout.max_model_len < whole:
         raise RecipeError(

@@ -17,11 +17,12 @@ from toy_chat import Engine, Walk, say, tokenizer
 
 from ragen_verl.config import RagenConfig, register_resolvers
 from ragen_verl.config.rollout import Rollout
+from ragen_verl.config.schema import parse
 from ragen_verl.env import make
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
-from ragen_verl.rollout.context import Context
+from ragen_verl.rollout.context import CONTEXTS, Context, Full, SingleTurn, Window, context
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.protocol import ACTIONS_SHOWN, Protocol
 from ragen_verl.rollout.rows import rows_of
@@ -32,7 +33,7 @@ from ragen_verl.training.trainer import RagenTrainer
 from ragen_verl.validation.recipe import check
 
 FAMILIES = ["qwen", "llama", "gemma"]
-FULL, SINGLE = Context(), Context("single_turn")
+FULL, SINGLE = Full(), SingleTurn()
 WIDE = Limits(response_length=200, context_length=20_000, step_timeout=5)
 FORM = (
     "Reply with <think> [your thoughts] </think> <answer> [your answer] </answer> and nothing else. "
@@ -80,8 +81,8 @@ def answer(*actions: str, think: str = "go ") -> str:
 
 contexts = st.one_of(
     st.just(FULL),
-    st.builds(Context, st.just("window"), st.integers(1, 6)),
-    st.builds(Context, st.just("single_turn"), summary_turns=st.integers(1, 6)),
+    st.builds(Window, window=st.integers(1, 6)),
+    st.builds(SingleTurn, summary_turns=st.integers(1, 6)),
 )
 
 
@@ -147,7 +148,7 @@ def test_rows_hold_exactly_what_the_engine_saw_and_made(
 @settings(max_examples=25, deadline=None)
 def test_a_window_is_the_full_conversation_without_its_oldest_turns(workers, family, window, said):
     played, full = run(workers, FULL, *said, family=family)
-    cut, seen = run(workers, Context("window", window), *said, family=family)
+    cut, seen = run(workers, Window(window=window), *said, family=family)
     assert [turn.executed for turn in cut.turns] == [turn.executed for turn in played.turns]
     chat, words = chat_tokens(family, Protocol()), tokenizer(family)
     for number, (whole, shown) in enumerate(zip(full.saw, seen.saw, strict=True), start=1):
@@ -168,8 +169,8 @@ def test_a_window_is_the_full_conversation_without_its_oldest_turns(workers, fam
 
 
 def test_every_prompt_holds_system_message_and_task(workers):
-    for context in (FULL, Context("window", 1), Context("window", 2), SINGLE):
-        played, engine = run(workers, context, answer("Right"))
+    for chosen in (FULL, Window(window=1), Window(window=2), SINGLE):
+        played, engine = run(workers, chosen, answer("Right"))
         assert len(engine.saw) == 5
         for number, ids in enumerate(engine.saw, start=1):
             text = tokenizer("qwen").decode(ids)
@@ -203,7 +204,7 @@ def test_texts_of_the_full_history_stay_as_they_are(workers):
 
 
 def test_the_prompt_of_a_single_turn(workers):
-    context = Context("single_turn", summary_turns=2)
+    context = SingleTurn(summary_turns=2)
     _, engine = run(workers, context, answer("Left"), answer("Right", "Right"), answer("fly"), max_turns=4)
     head = f"{Protocol().head(Walk())}\n\n"
     users = [tokenizer("qwen").decode(ids).split("<|im_start|>user\n")[1].split("<|im_end|>")[0] for ids in engine.saw]
@@ -220,7 +221,7 @@ def test_the_prompt_of_a_single_turn(workers):
     assert all(tokenizer("qwen").decode(ids).count("<|im_start|>assistant") == 1 for ids in engine.saw)
 
 
-@pytest.mark.parametrize("context", [FULL, Context("window", 1), Context("window", 3), SINGLE])
+@pytest.mark.parametrize("context", [FULL, Window(window=1), Window(window=3), SINGLE])
 def test_an_invalid_reply_is_explained_in_every_context(workers, context):
     _, engine = run(workers, context, answer("fly"), explain_invalid=True, max_turns=2)
     assert ["not valid" in tokenizer("qwen").decode(ids) for ids in engine.saw] == [False, True]
@@ -242,7 +243,7 @@ def test_a_summary_is_short_whatever_was_done(actions, shown, turns):
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("context", [Context("window", 2), SINGLE])
+@pytest.mark.parametrize("context", [Window(window=2), SINGLE])
 def test_a_prompt_that_is_too_long_ends_the_episode(workers, context):
     _, engine = run(workers, context, answer("Right"))
     sizes = [len(ids) for ids in engine.saw]
@@ -258,8 +259,8 @@ def test_long_episodes_fit_where_the_full_history_does_not(workers):
     limits = Limits(200, 900)
     options = {"limits": limits, "max_turns": 100, "max_actions": 100}
     assert run(workers, FULL, answer("Right"), **options)[0].stop_reason is StopReason.CONTEXT_FULL
-    for context in (Context("window", 2), SINGLE):
-        played, engine = run(workers, context, answer("Right"), env=Walk(goal=60), **options)
+    for chosen in (Window(window=2), SINGLE):
+        played, engine = run(workers, chosen, answer("Right"), env=Walk(goal=60), **options)
         assert played.success and len(rows_of(played)) == 60
         assert max(len(ids) for ids in engine.saw) < 700
 
@@ -301,7 +302,11 @@ def test_a_shared_rng_makes_slips_the_same_in_a_group(workers):
     [
         ({"window": 2}, "window is 2 but ragen.rollout.context is full"),
         ({"window": 2, "context": "single_turn"}, "set window to null"),
-        ({"context": "window"}, "window is null"),
+        ({"context": "window"}, "ragen.rollout.window is missing: rollout context window needs it"),
+        ({"context": "window", "window": 0}, "ragen.rollout.window is 0 but has to be a number of 1 or more"),
+        ({"context": "single_turn", "summary_turns": "all"}, "a whole number or null"),
+        ({"context": "windwo"}, "is 'windwo', which is no rollout context: did you mean window"),
+        ({"max_turn": None}, "ragen.rollout.max_turn is not a key of ragen.rollout: did you mean max_turns"),
         ({"summary_turns": 2}, "summary_turns is 2"),
         ({"context": "window", "window": 2, "summary_turns": 2}, "the context to single_turn"),
         ({"context": "window", "window": 2, "loss_on_env_tokens": True}, "no environment tokens"),
@@ -310,14 +315,40 @@ def test_a_shared_rng_makes_slips_the_same_in_a_group(workers):
 )
 def test_settings_without_an_effect_are_refused(keys, words):
     with pytest.raises(RecipeError, match=words) as refused:
-        Rollout(**keys)
+        parse(Rollout, keys, "ragen.rollout")
     assert "\n" not in str(refused.value)
 
 
 def test_settings_become_the_rule():
-    assert Rollout().chat_context() == FULL and not FULL.row_per_turn
-    assert Rollout(context="window", window=3).chat_context() == Context("window", 3)
-    assert Rollout(context="single_turn", summary_turns=2).chat_context() == Context("single_turn", summary_turns=2)
+    def rule(**keys):
+        return parse(Rollout, keys, "ragen.rollout").chat_context()
+
+    assert rule() == FULL and not FULL.row_per_turn
+    assert rule(context="window", window=3, summary_turns=None) == Window(window=3)
+    assert rule(context="single_turn", summary_turns=2) == SingleTurn(summary_turns=2)
+    assert rule(context="single_turn") == SingleTurn(summary_turns=5)
+
+
+def test_context_of_a_plugin_shows_what_it_says(workers, monkeypatch):
+    monkeypatch.setattr(CONTEXTS, "_things", dict(CONTEXTS._things))
+
+    @context("reminder")
+    class Reminder(Context):
+        """The present state alone, behind a sentence."""
+
+        def __init__(self, *, sentence: str = "Go on."):
+            self.sentence = sentence
+
+        def user(self, protocol, turns, state, actions_left):
+            return f"{self.sentence} {state}"
+
+    chosen = parse(Rollout, {"context": "reminder", "sentence": "Do not stop."}, "ragen.rollout").chat_context()
+    played, engine = run(workers, chosen, answer("Right"))
+    assert len(rows_of(played)) == len(played.turns) == 5
+    for turn, ids in zip(played.turns[1:], engine.saw[1:], strict=True):
+        assert f"\n\nDo not stop. {turn.state}<|im_end|>" in tokenizer("qwen").decode(ids)
+    with pytest.raises(RecipeError, match="the context to reminder"):
+        parse(Rollout, {"sentence": "Do not stop."}, "ragen.rollout")
 
 
 @pytest.fixture(scope="module")
@@ -345,7 +376,7 @@ NO_ENGINE_LOG_PROBS = {
 
 def test_lengths_of_a_row_are_checked(recipe):
     window = {"ragen__rollout__context": "window", "ragen__rollout__window": 3}
-    assert checked(recipe, **window).rollout.window == 3
+    assert checked(recipe, **window).rollout.chat_context() == Window(window=3)
     with pytest.raises(RecipeError, match="holds 2 responses of up to 64 tokens"):
         checked(recipe, **window, data__max_prompt_length=128)
     with pytest.raises(RecipeError, match="64 tokens a turn, is more than the 63 of a row"):
@@ -373,7 +404,7 @@ def outputs_of(played: Trajectory, **options) -> list[dict]:
     return [output.as_dict() for output in to_outputs(played, engine, filler=9, **options)]
 
 
-@pytest.mark.parametrize("context", [FULL, Context("window", 2), SINGLE])
+@pytest.mark.parametrize("context", [FULL, Window(window=2), SINGLE])
 def test_each_of_verls_rows_carries_its_turns_rewards_and_the_one_record(workers, context):
     played, _ = run(workers, context, answer("Right"), answer("fly"), env=Walk(goal=3))
     rows = outputs_of(played)
@@ -400,7 +431,7 @@ def test_log_probs_are_left_out_of_every_row_or_of_none(workers):
 
 
 def test_a_held_out_trajectory_counts_once_and_with_its_whole_return(workers, tmp_path):
-    played, _ = run(workers, Context("window", 1), answer("Right"), env=Walk(goal=3))
+    played, _ = run(workers, Window(window=1), answer("Right"), env=Walk(goal=3))
     failed = Trajectory("Walk-v0", 4, 0, stop_reason=StopReason.ENGINE_ERROR)
     # what verl hands over: of each session the last row, whose score is that of the last turn alone
     last = [outputs_of(one)[-1] for one in (played, failed)]

@@ -8,6 +8,9 @@ AGENT_LOOP = "ragen"
 TRAINER = "ragen_sync"
 """The trainer in verl's registry: `trainer.v1.trainer_mode`."""
 
+ESTIMATOR = "ragen_advantage"
+"""All estimators of this package in verl's registry, where `gae` and `grpo` are verl's own."""
+
 SUCCESS, RETURN, VALID, EPISODES = "success", "return", "valid", "episodes"
 """Metrics of a split over all its environments, under the split's prefix."""
 

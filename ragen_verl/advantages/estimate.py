@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from ragen_verl.advantages._torch import torch
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.registry import ESTIMATORS, WEIGHTS
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None = None) -> tuple[Tensor, Tensor]:

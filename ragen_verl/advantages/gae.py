@@ -7,16 +7,17 @@ critic's value before that token was sampled, and the token after a turn's last 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
-from torch import Tensor
-
+from ragen_verl.advantages._torch import torch
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import following, inside_turns, over_trajectories, over_turns
 from ragen_verl.advantages.statistics import whitened
 from ragen_verl.values import UNIT
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Unit = Annotated[float, UNIT]
 

@@ -7,15 +7,16 @@ for `reinforce_plus_plus`.
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Annotated
 
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import over_trajectories
 from ragen_verl.advantages.statistics import centred, whitened
 from ragen_verl.values import UNIT
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @estimator("grpo", needs_group=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+from ragen_verl.advantages._torch import torch
 from ragen_verl.advantages.batch import Turns
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def over_trajectories(stream: Tensor, turns: Turns, factor: float) -> Tensor:

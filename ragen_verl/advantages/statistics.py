@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
+from ragen_verl.advantages._torch import torch
 from ragen_verl.numerics import ZERO_STD
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EPSILON = 1e-6
 """Added to a group's standard deviation in GRPO's division (as in RAGEN and verl)."""

@@ -7,16 +7,17 @@ advantage, as for all estimators that compare groups.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
-from torch import Tensor
-
+from ragen_verl.advantages._torch import torch
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import over_turns
 from ragen_verl.advantages.statistics import centred
 from ragen_verl.values import NOT_NEGATIVE, UNIT
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @estimator("gigpo", needs_group=True, needs_turns=True, needs_states=True)

@@ -25,10 +25,8 @@ from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.estimate import estimate
 from ragen_verl.advantages.registry import ESTIMATORS
 from ragen_verl.config.advantage import Advantage
+from ragen_verl.names import ESTIMATOR
 from ragen_verl.training.batch import real_rows, record_of
-
-NAME = "ragen_advantage"
-"""The one function's name in verl's registry: `gae` and `grpo` are verl's own there."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,7 @@ _CONTEXT: ContextVar[Context | None] = ContextVar("ragen_verl_advantages", defau
 
 def register(register_adv_est: Callable) -> None:
     """Register the one function with verl's decorator."""
-    register_adv_est(NAME)(_compute)
+    register_adv_est(ESTIMATOR)(_compute)
 
 
 @contextmanager
@@ -88,7 +86,7 @@ def estimating(config: DictConfig, advantage: Advantage, batch: KVBatchMeta) -> 
         states=_states(batch) if estimator.needs_states else None,
     )
     with using(context):
-        config.algorithm.adv_estimator = NAME
+        config.algorithm.adv_estimator = ESTIMATOR
         try:
             yield
         finally:
@@ -109,7 +107,7 @@ def _compute(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tu
     """Called with verl's arguments; its gamma, labels and config are in the context already."""
     context = _CONTEXT.get()
     if context is None:
-        raise RuntimeError(f"{NAME} is for this package's trainer: name an estimator and use ragen_sync")
+        raise RuntimeError(f"{ESTIMATOR} is for this package's trainer: name an estimator and use ragen_sync")
     groups, trajectories, order = indices(context.keys)
     batch = AdvantageBatch(
         rewards=token_level_rewards,

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.config.advantage import Advantage
 from ragen_verl.errors import RecipeError
-from ragen_verl.training.advantages import NAME
+from ragen_verl.names import ESTIMATOR
 
 GIVEN = ("token_level_rewards", "response_mask", "index", "config")
 """The arguments, all by keyword, with which verl calls an estimator in its registry (trainer/ppo/ray_trainer.py)."""
@@ -28,10 +28,9 @@ def check_estimator(config: DictConfig, advantage: Advantage) -> None:
     Raises:
         RecipeError: one sentence that names the key and what to change.
     """
-    theirs = _verls()
-    name = config.algorithm.adv_estimator
-    if name in ESTIMATORS or name not in theirs:
-        n = config.actor_rollout_ref.rollout.n
+    name, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n
+    theirs = {} if name in ESTIMATORS else _verls()
+    if name not in theirs:
         advantage.check(config.algorithm, critic=config.critic.enable, group_size=n, others=theirs)
         return
     try:
@@ -54,8 +53,7 @@ def check_estimator(config: DictConfig, advantage: Advantage) -> None:
 
 
 def _verls() -> dict[str, Callable]:
-    """Name -> function of verl's registry, what plugins registered there included; `gae` and `grpo` are ours."""
+    """Name -> function of verl's registry, with what plugins put there. Imports verl, which takes seconds."""
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
-    len(ESTIMATORS)  # imports the plugins
-    return {name: function for name, function in ADV_ESTIMATOR_REGISTRY.items() if name != NAME}
+    return {name: function for name, function in ADV_ESTIMATOR_REGISTRY.items() if name != ESTIMATOR}

@@ -68,6 +68,7 @@ LEAST = {
     "critic.optim.lr": ("0 or more", lambda value: value >= 0),
 }
 
+
 def _need_turns() -> dict[str, list[str]]:
     """Key -> its values that find the turns of a row in its mask."""
     return {

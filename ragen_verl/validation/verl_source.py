@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,6 +55,11 @@ def policy_losses() -> frozenset[str]:
     """The names under which verl registers policy losses."""
     calls = (one for one in ast.walk(_tree("verl.trainer.ppo.core_algos")) if isinstance(one, ast.Call))
     return frozenset(one.args[0].value for one in calls if _name(one.func) == "register_policy_loss")
+
+
+def registered(registry: str) -> frozenset[str]:
+    """Names in a registry of verl's `core_algos`, what plugins put there included; none where nobody imported it."""
+    return frozenset(getattr(sys.modules.get("verl.trainer.ppo.core_algos"), registry, ()))
 
 
 @cache

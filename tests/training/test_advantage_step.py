@@ -22,6 +22,7 @@ from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.config import RagenConfig
 from ragen_verl.config.advantage import VERL_OPTIONS, Advantage
 from ragen_verl.errors import RecipeError
+from ragen_verl.names import ESTIMATOR
 from ragen_verl.training import advantages as credit
 from ragen_verl.training.agent_loop import RECORD
 from ragen_verl.validation.estimators import check_estimator
@@ -53,7 +54,7 @@ def by_verl(context: credit.Context, mask: torch.Tensor = MASK) -> tuple[torch.T
     )
     with credit.using(context):
         data = compute_advantage_for_multi_trajectories(
-            data, batch_keys=KEYS, adv_estimator=credit.NAME, config=algorithm(context.name)
+            data, batch_keys=KEYS, adv_estimator=ESTIMATOR, config=algorithm(context.name)
         )
     return data.batch["advantages"], data.batch["returns"]
 
@@ -68,7 +69,7 @@ def test_verls_dispatch_gives_what_the_estimator_gives(name: str) -> None:
 
 
 def test_ours_has_a_name_of_its_own_in_verls_registry() -> None:
-    assert core_algos.get_adv_estimator_fn(credit.NAME) is credit._compute
+    assert core_algos.get_adv_estimator_fn(ESTIMATOR) is credit._compute
     assert core_algos.get_adv_estimator_fn("gae") is core_algos.compute_gae_advantage_return
 
 
@@ -84,7 +85,7 @@ def test_tokens_that_verl_rejects_lose_their_advantage_and_split_no_turn() -> No
 
 def test_the_registered_name_alone_says_whose_it_is() -> None:
     with pytest.raises(RuntimeError, match="name an estimator and use ragen_sync"):
-        core_algos.get_adv_estimator_fn(credit.NAME)(REWARDS, MASK, config=None, index=None)
+        core_algos.get_adv_estimator_fn(ESTIMATOR)(REWARDS, MASK, config=None, index=None)
 
 
 def test_keys_are_groups_trajectories_and_places() -> None:
@@ -140,7 +141,7 @@ def test_only_what_is_needed_is_read_and_the_name_is_the_users_again(
     )
     config = SimpleNamespace(algorithm=algorithm(name))
     with pytest.raises(ZeroDivisionError), credit.estimating(config, Advantage(weight="turns"), batch):
-        assert config.algorithm.adv_estimator == credit.NAME
+        assert config.algorithm.adv_estimator == ESTIMATOR
         context = credit._CONTEXT.get()
         raise ZeroDivisionError
     assert config.algorithm.adv_estimator == name

@@ -1,4 +1,4 @@
-"""torch, imported where it is first used: the check of a recipe reads the estimators, and importing torch takes seconds."""
+"""torch, imported at its first use: a check of a recipe reads the estimators, and torch takes seconds to import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An advantage estimator of one's own: `bounded`, whose advantages no outlier can blow up."""
+"""An advantage estimator, a filter strategy and a diagnostic of one's own."""
 
 from typing import Annotated
 
@@ -7,6 +7,8 @@ import torch
 from ragen_verl.advantages import estimator
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.statistics import centred
+from ragen_verl.diagnostics import indicator
+from ragen_verl.filter import Candidates, strategy
 from ragen_verl.plugins import Accepts
 
 ABOVE_0 = Accepts(lambda value: value > 0, "a number above 0")
@@ -20,3 +22,17 @@ def bounded(batch: AdvantageBatch, *, sharpness: Annotated[float, ABOVE_0] = 2.0
     off = centred(returns, members.group, members.groups, by_std=False)
     advantages = members.spread(torch.tanh(sharpness * off))
     return advantages, advantages
+
+
+@strategy("above_mean")
+def above_mean(candidates: Candidates, *, factor: Annotated[float, ABOVE_0] = 1.0):
+    """The groups whose score is at least `factor` times the mean score of the step: a mask, one entry per group."""
+    return candidates.scores >= factor * candidates.scores.mean()
+
+
+@indicator("wordless", metrics={"wordless/share": "share of turns with a reasoning of few words"})
+def wordless(records, *, words: int = 1):
+    """The share of a step's turns whose reasoning has fewer than `words` words."""
+    turns = [turn for record in records if not record["excluded"] for turn in record["turns"]]
+    few = [len(turn["reasoning"].split()) < words for turn in turns]
+    return {"wordless/share": sum(few) / len(few)} if few else {}

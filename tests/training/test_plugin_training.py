@@ -1,0 +1,88 @@
+"""Algorithms from outside this repository, trained by name: the example package, and a file that a recipe names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_pages import with_site
+from paths import ROOT
+
+from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.launch import command
+
+pytestmark = pytest.mark.train
+
+SMALL = [
+    "trainer.total_training_steps=2",
+    "trainer.val_before_train=false",
+    "trainer.test_freq=-1",
+    "trainer.save_freq=-1",
+    "ragen.train.envs.0.groups=4",
+    "actor_rollout_ref.rollout.n=4",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
+]
+LOSS = """
+import torch
+from ragen_verl.training.losses import policy_loss
+from verl.trainer.ppo.core_algos import agg_loss, register_adv_est
+
+
+@policy_loss("plain_policy_gradient")
+def plain(old_log_prob, log_prob, advantages, response_mask, loss_agg_mode, config, rollout_is_weights=None):
+    losses = -advantages * log_prob
+    return agg_loss(losses, response_mask, loss_agg_mode, **config.global_batch_info), {"actor/plain": 1.0}
+
+
+@register_adv_est("whole_return")
+def whole_return(token_level_rewards, response_mask, index, config, **_):
+    advantages = token_level_rewards.sum(dim=1, keepdim=True) * response_mask
+    return advantages, advantages
+"""
+
+
+def trained(folder: Path, *overrides: str, environment: dict | None = None) -> list[dict]:
+    """The metrics of two small steps."""
+    run = RunFolder(folder / "run")
+    words = command("nano/frozen_lake", [*SMALL, f"ragen.run.dir={run.path}", *overrides])
+    done = subprocess.run(words, capture_output=True, text=True, timeout=500, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    rows = run.rows()
+    assert [row["step"] for row in rows] == [1, 2]
+    return rows
+
+
+def test_example_package_trains_by_name(tmp_path: Path) -> None:
+    environment = with_site(tmp_path / "site")
+    pip = [sys.executable, "-m", "pip", "install", str(ROOT / "examples" / "my_algorithm")]
+    subprocess.run(pip, check=True, capture_output=True, env=environment)
+    rows = trained(
+        tmp_path,
+        "algorithm.adv_estimator=bounded",
+        "+ragen.advantage.sharpness=0.01",
+        "ragen.filter.strategy=above_mean",
+        "+ragen.filter.factor=0.5",
+        environment=environment,
+    )
+    for row in rows:
+        assert 1 <= row["rollout/filter_kept_count"] <= 4
+        assert 0 <= row["wordless/share"] <= 1
+        assert row["actor/grad_norm"] > 0
+        # tanh of a hundredth of a return, which is 11 at most, where grpo has advantages of 0.5 and more
+        assert 0 < row["critic/advantages/max"] < 0.12
+
+
+def test_file_of_a_recipe_reaches_trainer_and_workers(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(LOSS)
+    rows = trained(
+        tmp_path,
+        "ragen.plugins=[mine.py]",
+        "algorithm.adv_estimator=whole_return",
+        "actor_rollout_ref.actor.policy_loss.loss_mode=plain_policy_gradient",
+        environment={**os.environ},
+    )
+    assert all(row["actor/plain"] == 1.0 and row["actor/grad_norm"] > 0 for row in rows)

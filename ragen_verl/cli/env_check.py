@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 from rich.table import Table
 
 from ragen_verl.cli.console import console
@@ -32,7 +35,7 @@ def check_environment(
 ) -> None:
     """Check an environment against the rules a training relies on, score it and measure it.
 
-    The same seed gives the same episode: in this process, in another, beside 100 others in threads. Members of a group
+    The same seed gives the same episode: in this process, in another, beside 100 others in threads. Rollouts of a group
     start alike; rewards are finite; observations are text; copies go on alike; no text makes it raise or hang.
     Exit code 1 where a rule is broken.
     """
@@ -47,13 +50,26 @@ def check_environment(
             skip=skip,
             tokenizer=tokenizer,
             backstop=True,
-            progress=lambda rule: status.update(f"{rule} ..."),
+            progress=_shown(status),
         )
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
         show(console(), report)
     raise typer.Exit(int(not report.ok))
+
+
+def _shown(status: Status) -> Callable[[str, int], None]:
+    """What shows the rule in hand and the calls so far: in place on a terminal, else one line for each rule."""
+    lines: set[str] = set()
+
+    def progress(rule: str, calls: int) -> None:
+        status.update(f"{rule} ... {calls:,} calls")
+        if not sys.stderr.isatty() and rule not in lines:
+            lines.add(rule)
+            typer.echo(f"{rule} ...", err=True)
+
+    return progress
 
 
 def show(out: Console, report: Report) -> None:
@@ -73,6 +89,8 @@ def show(out: Console, report: Report) -> None:
     out.print(table)
     out.print()
     _facts(out, report.facts)
+    for note in report.notes:
+        out.print(f"[yellow]{escape(note)}[/]")
     broken = f"[bold red]Broken: {', '.join(report.broken)}.[/]"
     out.print("[green]No rule is broken.[/]" if report.ok else broken)
 
@@ -85,9 +103,9 @@ def _facts(out: Console, facts: dict[str, Any]) -> None:
         table.add_row(player, _score(score))
     if "starts" in facts:
         table.add_row("starts", "{distinct} different of {seeds} seeds".format(**facts["starts"]))
-    if "members" in facts:
-        luck = "differ in their luck" if facts["members"]["luck_differs"] else "have the same luck"
-        table.add_row("members", f"of one group {luck}")
+    if "rollouts" in facts:
+        same = "differ" if facts["rollouts"]["transitions_differ"] else "are the same"
+        table.add_row("rollouts", f"of one group: their transitions {same}")
     if "milliseconds" in facts:
         times = facts["milliseconds"]
         for name in ("reset", "step"):

@@ -4,8 +4,9 @@
     assert report.ok, report
 
 One noun per module: the environment in question (`subject`), its watched calls (`calls`), recorded episodes
-(`record`), the rules (`rules`), another process (`elsewhere`), scored episodes (`scores`), times and sizes
-(`measure`), the outcome (`report`). `ragen-verl env check` and `ragen_verl.testing` are built on it.
+(`record`), what the rules share (`case`), the rules (`rules`, `rules_of_play`), hidden state (`state`), another process
+(`other_process`), scored episodes (`scores`), times and sizes (`measure`), the outcome (`report`). `ragen-verl env
+check` and `ragen_verl.testing` are built on it.
 """
 
 from ragen_verl.env_checker.check import check

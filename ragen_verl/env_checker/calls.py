@@ -41,10 +41,14 @@ class Calls:
     Args:
         limit: seconds each may take.
         backstop: end the whole process if a call holds the interpreter; the stack is written to stderr.
+        progress: called about five times a second, with the number of calls so far, while a check runs.
     """
 
-    def __init__(self, limit: float, backstop: bool = False) -> None:
-        self.limit, self.backstop = limit, backstop
+    def __init__(
+        self, limit: float, backstop: bool = False, progress: Callable[[int], None] = lambda calls: None
+    ) -> None:
+        self.limit, self.backstop, self.progress = limit, backstop, progress
+        self.made = 0
         self._running: dict[int, tuple[float, str]] = {}
         self._built: list[Env] = []
 
@@ -71,6 +75,7 @@ class Calls:
         try:
             while not done.wait(min(0.2, self.limit / 4)):
                 self._arm()
+                self.progress(self.made)
                 if (late := self._overdue()) is not None:
                     raise Broken("time", f"{late} did not return within {self.limit:g} s")
         finally:
@@ -96,6 +101,7 @@ class Calls:
         Raises:
             Broken: `exceptions`, if it raised anything.
         """
+        self.made += 1
         key = threading.get_ident()
         self._running[key] = time.monotonic() + (times - 1) * self.limit, where
         try:
@@ -122,7 +128,7 @@ class Calls:
 
     def reset(self, env: Env, seed: int, rollout_index: int = 0) -> str:
         """Start an episode; return the observation, checked."""
-        where = f"reset(seed={seed}, member={rollout_index})"
+        where = f"reset(seed={seed}, rollout_index={rollout_index})"
         result = self.call(where, lambda: env.reset(seed=seed, options={"rollout_index": rollout_index}))
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
             raise Broken("results", f"{where} returned {shown(result)}, not (observation, info)")

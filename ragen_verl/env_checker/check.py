@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 from ragen_verl.env_checker.calls import Broken, Calls
-from ragen_verl.env_checker.measure import NANO, measure
+from ragen_verl.env_checker.case import Case, Unchecked
+from ragen_verl.env_checker.measure import NANO
 from ragen_verl.env_checker.profile import FULL, Profile
 from ragen_verl.env_checker.report import Report, Verdict
-from ragen_verl.env_checker.rules import IN_CALLS, RULES, Case, Unchecked
+from ragen_verl.env_checker.rules import IN_CALLS, RULES
 from ragen_verl.env_checker.subject import Subject
 from ragen_verl.errors import RecipeError
-
-MEASURE = "measure"
-"""The part that is no rule."""
 
 
 def check(
@@ -23,7 +22,7 @@ def check(
     skip: Collection[str] = (),
     tokenizer: str = NANO,
     backstop: bool = False,
-    progress: Callable[[str], None] = lambda rule: None,
+    progress: Callable[[str, int], None] = lambda rule, calls: None,
 ) -> Report:
     """Check an environment against every rule and measure it.
 
@@ -33,7 +32,8 @@ def check(
         skip: names of rules that are not checked.
         tokenizer: counts the tokens of observations, see `measure.load_tokenizer`.
         backstop: end the process, stack on stderr, if a call hangs without letting go of the interpreter.
-        progress: called with the name of every rule before it is checked.
+        progress: called with the name of every rule before it is checked and then about five times a second, and the
+            number of calls of the environment so far.
 
     Returns:
         The report. A call that hangs ends the check: the other rules stay unchecked.
@@ -45,14 +45,15 @@ def check(
     if unknown := sorted(set(skip) - set(names)):
         raise RecipeError(f"There is no rule {unknown[0]!r} to skip; the rules are {', '.join(names)}.")
     report = Report(subject.label, dict(subject.kwargs), {name: Verdict() for name in names})
-    case = Case(subject, profile, Calls(profile.limit, backstop))
+    case = Case(subject, profile, Calls(profile.limit, backstop), notes=report.notes, tokenizer=tokenizer)
     _build(case)
-    for name in [*RULES, MEASURE]:
-        progress(name)
+    for name in RULES:
+        case.calls.progress = partial(progress, name)
+        progress(name, case.calls.made)
         if name in skip:
             report.rules[name].unchecked = "skipped"
-        elif not _part(name, case, report, skip, tokenizer):
-            for left in list(RULES)[list(RULES).index(name) :] if name in RULES else []:
+        elif not _part(name, case, report, skip):
+            for left in list(RULES)[list(RULES).index(name) :]:
                 report.rules[left].unchecked = "a call hangs"
             break
     report.facts = case.facts
@@ -75,14 +76,11 @@ def _build(case: Case) -> None:
         raise RecipeError(f"{case.subject.label} cannot be built: {broken.what}.") from broken
 
 
-def _part(name: str, case: Case, report: Report, skip: Collection[str], tokenizer: str) -> bool:
-    """Check one rule, or measure; False if nothing more can be done with the environment."""
+def _part(name: str, case: Case, report: Report, skip: Collection[str]) -> bool:
+    """Check one rule; False if nothing more can be done with the environment."""
 
     def work() -> None:
         try:
-            if name == MEASURE:
-                case.facts |= measure(case.subject, case.profile, case.calls, tokenizer)
-                return
             for problem in RULES[name](case):
                 report.add(name, problem)
         finally:
@@ -95,11 +93,11 @@ def _part(name: str, case: Case, report: Report, skip: Collection[str], tokenize
     except Broken as broken:
         if broken.rule not in skip:
             report.add(broken.rule, broken.what)
-        if name in report.rules and broken.rule != name:
+        if broken.rule != name:
             report.rules[name].unchecked = f"ended by {broken.rule}"
         return broken.rule != "time"
     except RecipeError:
         raise
     except Exception as error:  # what the environment shows is so wrong that the rule itself stumbled
-        report.add(name if name in report.rules else "results", f"{type(error).__name__}: {error}")
+        report.add(name, f"{type(error).__name__}: {error}")
     return True

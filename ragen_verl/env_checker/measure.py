@@ -12,12 +12,13 @@ import numpy as np
 from ragen_verl.env.core import Env
 from ragen_verl.env_checker.calls import Calls
 from ragen_verl.env_checker.profile import Profile
-from ragen_verl.env_checker.record import random_action
+from ragen_verl.env_checker.record import chooser, random_action
 from ragen_verl.env_checker.subject import Subject
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.protocol import Protocol
 
 NANO = "nano"
+_ENOUGH_SECONDS = 5.0
 PERCENTILES = (50, 90, 99, 100)
 
 
@@ -36,13 +37,17 @@ def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = N
     times: dict[str, list[float]] = {"reset": [], "step": []}
     observations: list[str] = []
     prompts: list[str] = []
+    begun = time.perf_counter()
     for seed in range(profile.episodes):
+        if times["step"] and time.perf_counter() - begun > _ENOUGH_SECONDS:
+            break
         started = time.perf_counter()
         state = calls.reset(env, seed)
         times["reset"].append(time.perf_counter() - started)
         observations.append(state)
         prompts.append(Protocol().first_user(env, state))
-        _steps(env, np.random.default_rng(seed), state, profile.steps, calls, times["step"], observations)
+        until = begun + _ENOUGH_SECONDS
+        _steps(env, chooser(seed), state, profile.steps, calls, times["step"], observations, until)
     lengths, heads = encode(observations), encode(prompts)
     return {
         "milliseconds": {"build": 1e3 * build, **{name: _percentiles(found) for name, found in times.items()}},
@@ -52,12 +57,21 @@ def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = N
             "mean": float(np.mean(lengths)),
             "max": max(lengths),
             "first_prompt": max(heads),
+            "seen": len(observations),
+            "empty": sum(not text.strip() for text in observations),
         },
     }
 
 
 def _steps(
-    env: Env, rng: np.random.Generator, state: str, most: int, calls: Calls, times: list[float], seen: list[str]
+    env: Env,
+    rng: np.random.Generator,
+    state: str,
+    most: int,
+    calls: Calls,
+    times: list[float],
+    seen: list[str],
+    until: float,
 ) -> None:
     for _ in range(most):
         action = random_action(env, rng, state, calls)
@@ -65,7 +79,7 @@ def _steps(
         step = calls.step(env, action)
         times.append(time.perf_counter() - started)
         seen.append(state := step.observation)
-        if step.terminated or step.truncated:
+        if step.terminated or step.truncated or time.perf_counter() > until:
             return
 
 

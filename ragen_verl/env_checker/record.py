@@ -12,8 +12,14 @@ import numpy as np
 from ragen_verl.env.core import Env
 from ragen_verl.env_checker.calls import Calls
 
+_PLAYER = 0x706C6179  # keeps the players' choices apart from every generator that an environment is seeded with
 Event = list[Any]
 Oracle = Literal["followed", "ignored", "unasked"]
+
+
+def chooser(*key: int) -> np.random.Generator:
+    """The generator of a player's own choices. It tells nothing about an environment's seeds of the same numbers."""
+    return np.random.default_rng([_PLAYER, *key])
 
 
 def random_action(env: Env, rng: np.random.Generator, state: str, calls: Calls) -> str:
@@ -43,7 +49,7 @@ def episode(
 
     Args:
         env: where to play; need not be fresh.
-        seed, member: of the episode, and of the player's own choices.
+        seed, rollout_index: of the episode, and of the player's own choices.
         steps: most actions.
         calls: makes the calls.
         oracle: followed in about half of the actions, so that the episode gets somewhere; or asked and ignored; or
@@ -51,7 +57,7 @@ def episode(
     """
     state = calls.reset(env, seed, rollout_index)
     yield ["start", state, env.instruction, list(env.actions or ()), dict(env.symbols), env.max_actions]
-    yield from moves(env, np.random.default_rng([seed, rollout_index]), state, steps, calls, oracle)
+    yield from moves(env, chooser(seed, rollout_index), state, steps, calls, oracle)
 
 
 def moves(

@@ -31,12 +31,14 @@ class Report:
         kwargs: the arguments it was built with.
         rules: name -> verdict, in the order of checking.
         facts: numbers for people: scores, stop reasons, times, tokens.
+        notes: sentences about what was not tested well.
     """
 
     label: str
     kwargs: dict[str, Any]
     rules: dict[str, Verdict]
     facts: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -62,10 +64,11 @@ class Report:
             name: {"verdict": verdict.word, "problems": list(verdict.problems), "unchecked": verdict.unchecked}
             for name, verdict in self.rules.items()
         }
-        return plain({"id": self.label, "kwargs": self.kwargs, "ok": self.ok, "rules": rules, "facts": self.facts})
+        found = {"ok": self.ok, "rules": rules, "facts": self.facts, "notes": self.notes}
+        return plain({"id": self.label, "kwargs": self.kwargs, **found})
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{self.label} keeps every rule."
+            return " ".join([f"{self.label} keeps every rule.", *self.notes])
         lines = [f"{name}: {problem}" for name in self.broken for problem in self.rules[name].problems]
         return "\n".join([f"{self.label} breaks {len(self.broken)} rule(s).", *lines])

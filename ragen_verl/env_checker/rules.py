@@ -13,62 +13,43 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, zip_longest
-from typing import Any
 
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 from ragen_verl.env.core import Env
-from ragen_verl.env_checker.calls import Broken, Calls, shown
+from ragen_verl.env_checker.calls import Broken, shown
+from ragen_verl.env_checker.case import Case, Unchecked
 from ragen_verl.env_checker.other_process import fingerprints
-from ragen_verl.env_checker.profile import Profile
-from ragen_verl.env_checker.record import Event, difference, episode, fingerprint, moves, plan
-from ragen_verl.env_checker.scores import ENDS, play_all
-from ragen_verl.env_checker.subject import Subject
+from ragen_verl.env_checker.record import (
+    Event,
+    chooser,
+    difference,
+    episode,
+    fingerprint,
+    moves,
+    plan,
+)
+from ragen_verl.env_checker.rules_of_play import budget, oracle, sizes, success
+from ragen_verl.env_checker.state import parts
 from ragen_verl.env_checker.texts import HOSTILE, spellings
 
-MEMBERS = 8
+ROLLOUTS = 8
+MOST_ACTIONS = 100_000
+_FEWEST_WORDS = 8  # of a task that an observation may tell
 _GLOBALS = ((1, 2), (3, 4))  # states of the global generators that must make no difference
-
-
-@dataclass
-class Case:
-    """An environment under check, and what the rules share."""
-
-    subject: Subject
-    profile: Profile
-    calls: Calls
-    facts: dict[str, Any] = field(default_factory=dict)
-    alone: dict[int, list[Event]] = field(default_factory=dict)
-
-    def build(self) -> Env:
-        """A new instance."""
-        return self.calls.build(self.subject.build)
-
-    def episode(self, env: Env, seed: int, **options: Any) -> Iterator[Event]:
-        """The recorded episode of a seed; its member follows from the seed, as in `elsewhere`."""
-        return episode(env, seed, seed % 3, self.profile.steps, self.calls, **options)
-
-    def record(self, seed: int) -> list[Event]:
-        """The episode of a seed as a fresh instance plays it with nothing around, played once."""
-        if seed not in self.alone:
-            self.alone[seed] = list(self.episode(self.build(), seed))
-        return self.alone[seed]
-
-    def seeds(self) -> range:
-        """The seeds that are recorded."""
-        return range(self.profile.seeds)
 
 
 def interface(case: Case) -> Iterator[str]:
     """Texts, names and budget are what the prompts are made of; gymnasium accepts the class."""
     env = case.build()
-    case.calls.reset(env, 0)
+    start = case.calls.reset(env, 0)
     if not isinstance(env.instruction, str):
         yield f"instruction is {shown(env.instruction)}, not text"
+    elif not env.instruction.strip() and len(start.split()) < _FEWEST_WORDS:
+        yield "instruction is empty, and the first observation does not say the task either"
     actions = env.actions
     if actions is not None:
         if not isinstance(actions, tuple) or not actions or not all(isinstance(name, str) for name in actions):
@@ -80,6 +61,8 @@ def interface(case: Case) -> Iterator[str]:
             yield "an action's name holds ||, which separates actions"
     if not isinstance(env.max_actions, int) or isinstance(env.max_actions, bool) or env.max_actions < 1:
         yield f"max_actions is {shown(env.max_actions)}: make it a whole number of 1 or more"
+    elif env.max_actions > MOST_ACTIONS:
+        yield f"max_actions is {env.max_actions:,}: no context holds so many actions, {MOST_ACTIONS:,} at most"
     if not all(isinstance(text, str) for pair in dict(env.symbols).items() for text in pair):
         yield f"symbols is {shown(dict(env.symbols))}: map symbols to their meaning, both texts"
     yield from _gymnasium(case)
@@ -96,7 +79,7 @@ def _gymnasium(case: Case) -> Iterator[str]:
 
 
 def seeds(case: Case) -> Iterator[str]:
-    """The same seed and member give the same episode, in a new instance and in one that has played before."""
+    """The same seed and rollout index give the same episode, in a new instance and in one that has played before."""
     used = case.build()
     starts = set()
     for seed in case.seeds():
@@ -144,28 +127,53 @@ def _global_state(*states: int) -> Iterator[Callable[[], list[str]]]:
 
 
 def groups(case: Case) -> Iterator[str]:
-    """All members of a group start alike: the same observation, instruction, actions and budget."""
+    """Rollouts of a group share the initial state, seen and hidden; what chance does later comes from `dynamics`."""
     env = case.build()
     apart = False
     for seed in case.seeds():
-        played = [next(episode(env, seed, rollout_index, 0, case.calls)) for rollout_index in range(MEMBERS)]
+        played = [next(episode(env, seed, rollout_index, 0, case.calls)) for rollout_index in range(ROLLOUTS)]
         for rollout_index, start in enumerate(played):
             if start != played[0]:
                 names = ("observation", "instruction", "actions", "symbols", "max_actions")
                 what = [name for name, one, other in zip(names, start[1:], played[0][1:], strict=True) if one != other]
-                yield f"members 0 and {rollout_index} of seed {seed} start with different {' and '.join(what)}"
+                yield f"rollouts 0 and {rollout_index} of seed {seed} start with different {' and '.join(what)}"
                 break
+        yield from _hidden(case, seed)
         first, other = (
             [event[1:] for event in _same_actions(case, env, seed, rollout_index)] for rollout_index in (0, 1)
         )
         apart = apart or first != other
-    case.facts["members"] = {"same_start": MEMBERS, "luck_differs": apart}
+    case.facts["rollouts"] = {"same_start": ROLLOUTS, "transitions_differ": apart}
+
+
+def _hidden(case: Case, seed: int) -> Iterator[str]:
+    """What a group does not share though its observations are the same."""
+    begun = {}
+    for key in ((0, "again"), *((rollout_index, "") for rollout_index in range(3))):
+        begun[key] = case.build()
+        case.calls.reset(begun[key], seed, key[0])
+    first = begun[0, ""]
+    unsteady = parts(first, begun[0, "again"])  # clocks, counters: apart from one reset to the next anyway
+    for rollout_index in (1, 2):
+        other = begun[rollout_index, ""]
+        if apart := sorted(parts(first, other) - unsteady):
+            yield (
+                f"rollouts 0 and {rollout_index} of seed {seed} start with different {', '.join(apart[:3])}: draw "
+                "the initial state from self.np_random"
+            )
+            return
+        if not case.subject.apart and plan(first, case.calls) != plan(other, case.calls):
+            yield f"rollouts 0 and {rollout_index} of seed {seed} start with different plans of oracle()"
+            return
+    before = copy.deepcopy(first.np_random.bit_generator.state)
+    list(moves(first, chooser(seed), "", case.profile.steps, case.calls, "unasked"))
+    if first.np_random.bit_generator.state != before:
+        yield "step draws from self.np_random, which all rollouts of a group share: use self.dynamics"
 
 
 def _same_actions(case: Case, env: Env, seed: int, rollout_index: int) -> list[Event]:
     state = case.calls.reset(env, seed, rollout_index)
-    rng = np.random.default_rng(seed)  # whatever the member
-    return list(moves(env, rng, state, case.profile.steps, case.calls, "unasked"))
+    return list(moves(env, chooser(seed), state, case.profile.steps, case.calls, "unasked"))
 
 
 def instances(case: Case) -> Iterator[str]:
@@ -245,7 +253,7 @@ def _begun(case: Case, seed: int) -> Env:
 
 
 def _goes_on(case: Case, env: Env) -> list[Event]:
-    steps = moves(env, np.random.default_rng(0), "", case.profile.steps, case.calls)
+    steps = moves(env, chooser(0), "", case.profile.steps, case.calls)
     return [["start"], *steps]
 
 
@@ -276,44 +284,9 @@ def _first_step(case: Case, action: str) -> tuple:
     return tuple(case.calls.step(env, action)[:4])
 
 
-def oracle(case: Case) -> Iterator[str]:
-    """`oracle` plans valid actions and leaves the world and its luck alone."""
-    if "scores" not in case.facts:
-        raise Unchecked("no episode was scored")
-    if case.facts["scores"]["oracle"] is None:
-        raise Unchecked("it knows no plan")
-    for seed in case.seeds():
-        asked, unasked = (list(case.episode(case.build(), seed, oracle=how)) for how in ("ignored", "unasked"))
-        if where := difference(asked, unasked):
-            yield f"asking oracle() for a plan changes the episode of seed {seed}: {where}"
-        env = case.build()
-        case.calls.reset(env, seed)
-        for _ in range(case.profile.steps):
-            path = plan(env, case.calls)
-            step = case.calls.step(env, path[0]) if path else None
-            if step is not None and not step.info["action_is_valid"]:
-                yield f"oracle() plans {shown(path[0])} for seed {seed}, which is no valid action"
-            if step is None or step.terminated or step.truncated:
-                break
-
-
-def budget(case: Case) -> Iterator[str]:
-    """Whole episodes of a random player and of the oracle, played by the rollout, end as they may."""
-    case.facts["scores"] = scores = play_all(case.subject, case.profile, case.calls)
-    for player, score in scores.items():
-        if score is None:
-            continue
-        bad = {reason: count for reason, count in score["stops"].items() if reason not in ENDS}
-        if bad:
-            yield f"episodes of the {player} player ended with {bad}: {score['error_text']}"
-
-
-class Unchecked(Exception):
-    """A rule does not apply; says why."""
-
-
 RULES: dict[str, Callable[[Case], Iterator[str]]] = {
     "interface": interface,
+    "sizes": sizes,
     "seeds": seeds,
     "generators": generators,
     "groups": groups,
@@ -322,6 +295,7 @@ RULES: dict[str, Callable[[Case], Iterator[str]]] = {
     "copies": copies,
     "texts": texts,
     "budget": budget,
+    "success": success,
     "oracle": oracle,
 }
 """Name -> rule, in the order of checking."""

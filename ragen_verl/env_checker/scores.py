@@ -19,7 +19,7 @@ from ragen_verl.env.core import Env
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.env_checker.calls import Calls
 from ragen_verl.env_checker.profile import Profile
-from ragen_verl.env_checker.record import plan, random_action
+from ragen_verl.env_checker.record import chooser, plan, random_action
 from ragen_verl.env_checker.subject import Subject
 from ragen_verl.rollout.context import SingleTurn
 from ragen_verl.rollout.episode import Generation, Limits, play
@@ -94,7 +94,7 @@ async def _episode(
     subject: Subject, profile: Profile, player: Player, seed: int, calls: Calls, workers: EnvWorkers
 ) -> Trajectory:
     env = calls.build(subject.build)
-    rng = np.random.default_rng(seed)
+    rng = chooser(seed)
 
     async def answer(ids: list[int], max_tokens: int) -> Generation:
         action = player(env, rng, env.render() if env.actions is None else "")
@@ -102,7 +102,7 @@ async def _episode(
 
     # the budget is known after the reset only
     calls.reset(env, seed)
-    budget = max(1, min(env.max_actions, profile.budget or env.max_actions))
+    budget = max(1, min(env.max_actions, profile.budget))
     protocol = Protocol(
         think=False,
         max_turns=budget,
@@ -129,8 +129,13 @@ async def _episode(
 def score(played: Sequence[Trajectory]) -> dict[str, Any]:
     """Means over episodes: `success`, `return` with its standard `error` (None for one episode), `actions` in all.
 
-    `stops` counts the stop reasons, `error_text` is the first failure's.
+    `stops` counts the stop reasons, `error_text` is the first failure's. `valid` is the share of valid actions.
+    `paid_at_the_end` tells whether the last reward of an episode that the environment ended without success was above 0
+    and above all others: it looks as if the task had been solved.
     """
+    infos = [info for episode in played for turn in episode.turns for info in turn.infos]
+    failed = (episode for episode in played if episode.stop_reason is StopReason.FAILED)
+    lost = [[turn.reward for turn in episode.turns] for episode in failed if episode.turns]
     returns = [episode.ret for episode in played]
     spread = statistics.stdev(returns) / math.sqrt(len(returns)) if len(returns) > 1 else None
     return {
@@ -139,6 +144,8 @@ def score(played: Sequence[Trajectory]) -> dict[str, Any]:
         "return": statistics.fmean(returns),
         "error": spread,
         "stops": dict(Counter(str(episode.stop_reason) for episode in played)),
-        "actions": sum(len(turn.executed) for episode in played for turn in episode.turns),
+        "actions": len(infos),
+        "valid": sum(bool(info.get("action_is_valid")) for info in infos) / max(1, len(infos)),
+        "paid_at_the_end": any(rewards[-1] > max(0.0, *rewards[:-1], 0.0) for rewards in lost),
         "error_text": next((episode.error for episode in played if episode.error), ""),
     }

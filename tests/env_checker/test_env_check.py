@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import broken_envs
@@ -56,7 +57,7 @@ def test_a_good_environment_keeps_every_rule(kind):
     report = check(Subject.of(kind), TINY)
     assert report.ok and str(report) == f"{kind.__name__} keeps every rule."
     unchecked = [name for name, verdict in report.rules.items() if verdict.word != "kept"]
-    assert unchecked == ([] if kind is Walk else ["oracle"])
+    assert unchecked == ([] if kind is Walk else ["success", "oracle"])
     assert list(report.rules) == [*IN_CALLS, *RULES] and all(describe(name).endswith(".") for name in report.rules)
 
 
@@ -79,7 +80,7 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("NanReward", "rewards", "is nan"),
         ("TextReward", "rewards", "is '1'"),
         ("ArrayObservation", "observations", "is array([0., 0., 0.]), not text"),
-        ("BytesAtReset", "observations", "of reset(seed=0, member=0) is b'"),
+        ("BytesAtReset", "observations", "of reset(seed=0, rollout_index=0) is b'"),
         ("HalfACharacter", "observations", "cannot be encoded"),
         ("OutsideCharset", "observations", "'é', not in charset"),
         ("FourValues", "results", "not five values"),
@@ -93,6 +94,16 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("ListOfActions", "interface", "make it a tuple of names"),
         ("TwiceTheSameName", "interface", "differ in case only"),
         ("SeparatorInAName", "interface", "holds ||"),
+        ("Secret", "groups", "rollouts 0 and 1 of seed 0 start with different self.secret"),
+        ("SecretPlan", "groups", "different plans of oracle()"),
+        ("SlipsWithTheGroup", "groups", "step draws from self.np_random"),
+        ("OracleNeverWins", "oracle", "following oracle() solved none of 3 episodes"),
+        ("SuccessNeverSet", "success", "info['success'] is never true"),
+        ("NoEndAfterWinning", "success", "is solved, but its episode goes on"),
+        ("NoInstruction", "interface", "instruction is empty"),
+        ("ShowsNothing", "sizes", "observations are empty"),
+        ("ShowsABook", "sizes", "tokens, more than 8,192"),
+        ("NoEndOfTheBudget", "interface", "max_actions is 1,000,000,000"),
     ],
 )
 def test_every_broken_environment_is_caught(name, rule, words):
@@ -162,7 +173,7 @@ def test_every_instance_is_closed():
 
 
 def test_scores_and_stop_reasons_are_those_of_the_rollout():
-    facts = checked(Walk, replace(TINY, episodes=30, budget=None)).facts
+    facts = checked(Walk, replace(TINY, episodes=30, budget=2000)).facts
     good, bad = facts["scores"]["oracle"], facts["scores"]["random"]
     assert good["success"] == 1.0 and good["return"] == 1.0 and good["stops"] == {"solved": 30}
     assert set(bad["stops"]) == {"solved", "action_budget"} and 0 < bad["success"] < 1
@@ -171,8 +182,65 @@ def test_scores_and_stop_reasons_are_those_of_the_rollout():
 
 
 def test_a_smaller_budget_cuts_scored_episodes():
-    scores = checked(Walk, replace(TINY, episodes=20, budget=1)).facts["scores"]
+    report = checked(Walk, replace(TINY, episodes=20, budget=1))
+    scores = report.facts["scores"]
+    assert report.ok, "an oracle that the check itself cuts off is not blamed"
     assert scores["oracle"]["actions"] == 20 and "action_budget" in scores["oracle"]["stops"]
+
+
+def test_the_random_player_does_not_know_the_environment_s_draws():
+    scores = checked(broken_envs.Mastermind, replace(TINY, episodes=40, budget=1)).facts["scores"]
+    assert 0 <= scores["random"]["success"] < 0.3
+
+
+def test_a_player_without_a_valid_move_is_told_about():
+    report = checked(broken_envs.NoValidMove)
+    assert report.ok and "so little was tested" in str(report) and not checked(Says).notes
+    assert report.as_json()["notes"] == report.notes
+
+
+def test_a_slow_environment_is_checked_with_smaller_numbers():
+    seen = []
+    profile = Profile(step_seconds=0.025)
+    report = check(Subject.of(broken_envs.Slow), profile, skip=["copies"], progress=lambda *state: seen.append(state))
+    assert report.broken == ["sizes"] and "half of the steps take 0.03" in str(report)
+    assert "smaller numbers" in report.notes[0] and report.facts["scores"]["random"]["episodes"] == 4
+    assert {rule for rule, _ in seen} == {*RULES} and len(seen) > len(RULES)
+    assert [calls for _, calls in seen] == sorted(calls for _, calls in seen)
+
+
+def test_a_budget_without_end_is_not_played_to_it():
+    report = checked(broken_envs.NoEndOfTheBudget, QUICK)
+    assert report.facts["scores"]["random"]["actions"] == QUICK.budget * QUICK.episodes
+
+
+def test_clocks_and_generators_are_no_hidden_state():
+    class Steady(Walk):
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed, options=options)
+            self.begun = time.perf_counter_ns()
+            self.own = random.Random(int(self.dynamics.integers(1000)))
+            self.deep = {"a": [np.arange(3), {"b": {1, 2}}], "nan": float("nan"), "itself": self}
+            return self.render(), {}
+
+    assert checked(Steady, skip=["processes", "copies"]).ok
+
+
+def within(number):
+    held = Says()
+    held.number = number
+    return held
+
+
+@pytest.mark.parametrize("hide", [str, lambda x: {"a": {"b": x}}, lambda x: [np.array([x])], within, lambda x: {x}])
+def test_hidden_state_is_found_where_it_lies(hide):
+    class Hides(Walk):
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed, options=options)
+            self.held = hide(self.rollout_index)
+            return self.render(), {}
+
+    assert "start with different self.held" in str(checked(Hides, skip=["processes", "copies"]))
 
 
 def test_measures_are_there_and_in_order():
@@ -315,4 +383,3 @@ def test_the_list_builds_nothing_and_keeps_variants_together():
     assert loaded == "" and done.returncode == 0, done.stderr
     place = next(number for number, line in enumerate(lines) if line.startswith("FrozenLake-v0"))
     assert lines[place + 1].startswith("  CoordFrozenLake-v0  frozen=0.9")
-    assert QUICK.budget is not None  # the quick profile cuts episodes

@@ -255,6 +255,99 @@ class HoldsTheInterpreter(Says):
         return self.outcome()
 
 
+class Secret(Says):
+    """A secret that the rollouts of a group do not share, though all of them start alike to the eye."""
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self.secret = int(self.dynamics.integers(1000))
+        return self.render(), {}
+
+    def step(self, action):
+        right = action.strip() == str(self.secret)
+        return self.outcome(float(right), terminated=right, success=right)
+
+
+class SecretPlan(Walk):
+    """The same, kept where nothing but the plan shows it."""
+
+    def oracle(self):
+        return [("Left", "Right")[self.rollout_index % 2]]
+
+
+class SlipsWithTheGroup(Walk):
+    def moved(self, name):
+        way = (1 if name == "Right" else -1) * (self.np_random.random() < 0.9)
+        return min(max(self.place + way, 0), self.length - 1)
+
+
+class OracleNeverWins(Walk):
+    def oracle(self):
+        return ["Left"] if super().oracle() else []
+
+
+class SuccessNeverSet(Walk):
+    def step(self, action):
+        step = super().step(action)
+        return step._replace(info={**step.info, "success": False})
+
+    def oracle(self):
+        return []
+
+
+class NoEndAfterWinning(Walk):
+    def step(self, action):
+        return super().step(action)._replace(terminated=False)
+
+
+class NoInstruction(Walk):
+    def __init__(self):
+        super().__init__()
+        self.instruction = " \n"
+
+
+class ShowsNothing(Walk):
+    def render(self):
+        return ""
+
+
+class ShowsABook(Walk):
+    charset = "P_ "
+
+    def render(self):
+        return super().render() + " _" * 10_000
+
+
+class Slow(Walk):
+    def step(self, action):
+        time.sleep(0.03)
+        return super().step(action)
+
+
+class NoEndOfTheBudget(Walk):
+    max_actions = 10**9
+
+    def oracle(self):
+        return []
+
+    def moved(self, name):
+        return 0
+
+
+class NoValidMove(Says):
+    """A random player that takes words of the observation says nothing that this one understands."""
+
+    def step(self, action):
+        return self.outcome(valid=action.startswith("MOVE "), effective=False)
+
+
+class Mastermind(Says):
+    """A secret that a player knows whose generator began as the environment's."""
+
+    def random_action(self, rng):
+        return str(int(rng.integers(20)))
+
+
 class CannotBeBuilt(Walk):
     def __init__(self):
         raise KeyError("no such file")

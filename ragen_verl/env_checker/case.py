@@ -1,0 +1,49 @@
+"""An environment under check, and what the rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragen_verl.env.core import Env
+from ragen_verl.env_checker.calls import Calls
+from ragen_verl.env_checker.measure import NANO
+from ragen_verl.env_checker.profile import Profile
+from ragen_verl.env_checker.record import Event, episode
+from ragen_verl.env_checker.subject import Subject
+
+
+class Unchecked(Exception):
+    """A rule does not apply; says why."""
+
+
+@dataclass
+class Case:
+    """An environment under check, and what the rules share."""
+
+    subject: Subject
+    profile: Profile
+    calls: Calls
+    facts: dict[str, Any] = field(default_factory=dict)
+    alone: dict[int, list[Event]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    tokenizer: str = NANO
+
+    def build(self) -> Env:
+        """A new instance."""
+        return self.calls.build(self.subject.build)
+
+    def episode(self, env: Env, seed: int, **options: Any) -> Iterator[Event]:
+        """The recorded episode of a seed; its rollout index follows from the seed, as in `other_process`."""
+        return episode(env, seed, seed % 3, self.profile.steps, self.calls, **options)
+
+    def record(self, seed: int) -> list[Event]:
+        """The episode of a seed as a fresh instance plays it with nothing around, played once."""
+        if seed not in self.alone:
+            self.alone[seed] = list(self.episode(self.build(), seed))
+        return self.alone[seed]
+
+    def seeds(self) -> range:
+        """The seeds that are recorded."""
+        return range(self.profile.seeds)

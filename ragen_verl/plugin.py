@@ -1,9 +1,8 @@
-"""What verl and vLLM load by themselves: every registration, and nothing heavy.
+"""What verl loads by itself: every registration, and nothing heavy.
 
-verl imports this module at the end of `import verl` in each of its processes (entry point `verl.plugins`), vLLM calls
-`register_vllm` in its engine processes (`vllm.general_plugins`). Both are early and frequent, so the work is put off
-until the module concerned is imported. verl drops exceptions of entry points (verl/__init__.py:71-76), hence `STATUS`
-and the message on stderr: a plugin that failed is never silent.
+verl imports this module at the end of `import verl` in each of its processes (entry point `verl.plugins`). That is
+early and frequent, so the work is put off until the module concerned is imported. verl drops exceptions of entry points
+(verl/__init__.py:71-76), hence `STATUS` and the message on stderr: a plugin that failed is never silent.
 """
 
 from __future__ import annotations
@@ -37,13 +36,6 @@ def register_verl() -> None:
     wrapt.register_post_import_hook(_register_losses, "verl.trainer.ppo.core_algos")
     wrapt.register_post_import_hook(_register_estimators, "verl.trainer.ppo.core_algos")
     STATUS["registered"] += [f"trainer:{TRAINER}", f"agent_loop:{AGENT_LOOP}"]
-
-
-def register_vllm() -> None:
-    """Called by vLLM in its engine and worker processes; does nothing where vLLM is not its CPU build."""
-    from ragen_verl.cpu.patches import apply_vllm_patches
-
-    apply_vllm_patches()
 
 
 def _register_agent_loop(module: object) -> None:

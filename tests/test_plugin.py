@@ -9,7 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from ragen_verl.cpu import patches
+from ragen_verl import vllm_plugin
+from ragen_verl.patches import critic
 
 
 def run(code: str, **env: str) -> subprocess.CompletedProcess:
@@ -48,6 +49,20 @@ def test_the_cpu_is_no_platform_where_an_accelerator_is_named() -> None:
     assert "platform:cpu" not in run(code, VERL_PLATFORM="nvidia").stdout
 
 
+def test_a_driver_that_joins_a_cluster_is_no_cpu_machine() -> None:
+    code = "import verl; from ragen_verl.plugin import STATUS; print(STATUS['registered'])"
+    assert "platform:cpu" not in run(code, RAY_ADDRESS="192.0.2.1:6379").stdout
+
+
+def test_other_vllm_processes_import_nothing_of_verl() -> None:
+    code = (
+        "import sys\nfrom importlib.metadata import entry_points\n"
+        "(point,) = entry_points(group='vllm.general_plugins', name='ragen_verl')\n"
+        "point.load()()\nprint({'verl', 'torch', 'vllm', 'ray', 'omegaconf'} & set(sys.modules))"
+    )
+    assert run(code).stdout == "set()\n"
+
+
 def test_settings_of_the_user_stay() -> None:
     code = "import verl, os; print(os.environ['OMP_NUM_THREADS'], os.environ['VLLM_CPU_KVCACHE_SPACE'])"
     assert run(code, VERL_PLATFORM="cpu", OMP_NUM_THREADS="7", VLLM_CPU_KVCACHE_SPACE="3").stdout.split() == ["7", "3"]
@@ -59,7 +74,7 @@ def test_critic_patch_leaves_a_verl_without_the_hard_coded_attention_alone() -> 
 
     module = ModuleType("verl.utils.model")
     module.load_valuehead_model = load_valuehead_model
-    patches._critic_without_flash_attention(module)
+    critic._critic_without_flash_attention(module)
     assert module.load_valuehead_model is load_valuehead_model
 
 
@@ -69,7 +84,7 @@ def test_linear_patch_leaves_a_vllm_that_keeps_weights_alone() -> None:
 
     module = ModuleType("vllm.model_executor.layers.utils")
     module.dispatch_cpu_unquantized_gemm = dispatch_cpu_unquantized_gemm
-    patches._keep_linear_weights(module)
+    vllm_plugin.keep_linear_weights(module)
     assert module.dispatch_cpu_unquantized_gemm is dispatch_cpu_unquantized_gemm
 
 

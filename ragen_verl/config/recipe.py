@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -156,6 +157,8 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("ragen_groups", groups_of, replace=True)
     OmegaConf.register_new_resolver("ragen_sum", lambda *numbers: sum(numbers), replace=True)
     OmegaConf.register_new_resolver("ragen_nano", _nano_model, replace=True)
+    OmegaConf.register_new_resolver("ragen_cpu", _cpu_size, replace=True)
+    OmegaConf.register_new_resolver("ragen_attention", _attention, replace=True)
 
 
 def _nano_model() -> str:
@@ -163,3 +166,15 @@ def _nano_model() -> str:
     from ragen_verl.cpu.nano_model import nano_model_path
 
     return str(nano_model_path())
+
+
+def _cpu_size(what: str, model: str, *numbers: int) -> int:
+    """A size that follows from the model: `${ragen_cpu:bucket,<model>}` and others of `ragen_verl.cpu.sizes`."""
+    from ragen_verl.cpu.sizes import SIZES
+
+    return SIZES[what](str(model), *numbers)
+
+
+def _attention() -> str:
+    """The fastest attention that is installed, as transformers calls it: the resolver `${ragen_attention:}`."""
+    return "flash_attention_2" if find_spec("flash_attn") else "sdpa"

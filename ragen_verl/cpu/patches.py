@@ -7,7 +7,6 @@ it necessary, and leaves a version that no longer has that line alone.
 from __future__ import annotations
 
 import importlib.metadata
-import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any
 import wrapt
 
 from ragen_verl.cpu import fork_server
+from ragen_verl.cpu.cluster import joins_a_cluster
 
 DRIVER = "verl.trainer.main_ppo"
 """The module that starts a training: verl's main."""
@@ -49,21 +49,31 @@ def apply_verl_patches() -> list[str]:
     return _applied
 
 
-def apply_vllm_patches() -> None:
-    """In vLLM's processes: keep linear weights loadable. Only for vLLM's CPU build."""
-    if not accelerator_present():
-        wrapt.register_post_import_hook(_keep_linear_weights, "vllm.model_executor.layers.utils")
-
-
 def accelerator_present() -> bool:
-    """Whether verl would pick an accelerator by itself; `VERL_PLATFORM`, verl's own switch, wins."""
+    """Whether verl would pick an accelerator by itself, on this machine or on another of its Ray cluster.
+
+    `VERL_PLATFORM`, verl's own switch, wins.
+    """
     chosen = os.environ.get("VERL_PLATFORM", "").strip().lower()
     if chosen:
         return chosen != "cpu"
     from verl.plugin.platform.platform_manager import PlatformRegistry
 
     names = [name for name in PlatformRegistry.registered_names() if name != "cpu"]
-    return any(PlatformRegistry.get(name)().is_platform_available(use_smi_check=True) for name in names)
+    here = any(PlatformRegistry.get(name)().is_platform_available(use_smi_check=True) for name in names)
+    return here or _in_a_cluster()
+
+
+def _in_a_cluster() -> bool:
+    """Whether this process belongs to a Ray cluster with accelerators, or its driver will join a running one.
+
+    Ray counts real devices under their type as well, which the CPU's logical ones lack. A recipe for the CPU starts a
+    cluster of its own (`ray_kwargs.ray_init.num_gpus`) and cannot join one.
+    """
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        return any(name.startswith("accelerator_type:") for name in ray.cluster_resources())
+    return joins_a_cluster()
 
 
 def _set_environment() -> None:
@@ -80,8 +90,6 @@ def _set_environment() -> None:
         "RAY_prestart_worker_first_driver": "0",
         # vLLM's engine in one process: between two, each waits for the other by spinning (platforms/cpu.py:333-341)
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        # GiB; vLLM's default takes half of the machine's memory
-        "VLLM_CPU_KVCACHE_SPACE": "1",
         # several processes share the cores: pinning each to the same ones makes them wait for each other
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     }.items():
@@ -122,27 +130,6 @@ def _no_pinned_memory(module: ModuleType) -> None:
     module.CPUOffloadPolicy = lambda pin_memory=True: policy(pin_memory=False)
 
 
-def _critic_without_flash_attention(module: ModuleType) -> None:
-    """The critic's loader asks for flash-attention 2 whatever the recipe says (verl/utils/model.py:641-657)."""
-    load = module.load_valuehead_model
-    if "flash_attention_2" not in inspect.getsource(load):
-        return
-
-    @wraps(load)
-    def with_configured_attention(local_path, torch_dtype, model_config, trust_remote_code):
-        from transformers import AutoModelForTokenClassification
-
-        return AutoModelForTokenClassification.from_pretrained(
-            local_path,
-            dtype=torch_dtype,
-            config=model_config,
-            attn_implementation=model_config._attn_implementation or "sdpa",
-            trust_remote_code=trust_remote_code,
-        )
-
-    module.load_valuehead_model = with_configured_attention
-
-
 def _fork_engine(module: ModuleType) -> None:
     """vLLM's CPU platform spawns the engine's process, which imports everything anew (platforms/cpu.py:409).
 
@@ -165,28 +152,9 @@ def _not_in_ray_actor(module: ModuleType) -> None:
         module.is_in_ray_actor = lambda: False
 
 
-def _keep_linear_weights(module: ModuleType) -> None:
-    """vLLM packs linear weights and drops the originals, so a second load, verl's weight push, fails.
-
-    The parameter it puts in their place has no `weight_loader` (model_executor/layers/linear.py:216,
-    layers/utils.py:470). Plain `F.linear` on the original weights has the same result.
-    """
-    import torch
-
-    dispatch = getattr(module, "dispatch_cpu_unquantized_gemm", None)
-    if dispatch is None or "remove_weight" not in inspect.signature(dispatch).parameters:
-        return
-
-    def plain_linear(layer: torch.nn.Module, remove_weight: bool) -> None:
-        layer.cpu_linear = torch.nn.functional.linear
-
-    module.dispatch_cpu_unquantized_gemm = plain_linear
-
-
 VERL_PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "verl.utils.distributed": _one_gloo_backend,
     "verl.workers.engine.fsdp.transformer_impl": _no_pinned_memory,
-    "verl.utils.model": _critic_without_flash_attention,
     "vllm.platforms.cpu": _fork_engine,
     "vllm.utils.system_utils": _not_in_ray_actor,
 }

@@ -170,7 +170,7 @@ def machine() -> dict[str, Any]:
     """Cores this process may use, memory, free disk and shared memory in GB, GPUs by `nvidia-smi`."""
     return {
         "cores": len(os.sched_getaffinity(0)),
-        "memory_gb": round(_memory() / _GB, 1),
+        "memory_gb": round(memory() / _GB, 1),
         "disk_free_gb": round(shutil.disk_usage(Path.cwd()).free / _GB, 1),
         "tmp_free_gb": round(shutil.disk_usage(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())).free / _GB, 1),
         "shm_free_gb": round(shutil.disk_usage("/dev/shm").free / _GB, 2) if Path("/dev/shm").is_dir() else 0.0,
@@ -178,7 +178,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _memory() -> int:
+def memory() -> int:
     """Bytes of memory, the container's limit included."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):

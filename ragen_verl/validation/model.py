@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
@@ -22,6 +23,7 @@ def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -
     Returns:
         Whether the template was looked at: a tokenizer that would first have to be downloaded is not.
     """
+    _check_passes(config)
     model = config.actor_rollout_ref.model
     path = str(model.tokenizer_path or model.path)
     if not _hub_name(path) and not Path(path).expanduser().is_dir():
@@ -38,6 +40,36 @@ def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -
     except RecipeError as error:
         raise RecipeError(f"The model {path} cannot be used: {error}") from error
     return True
+
+
+def _check_passes(config: DictConfig) -> None:
+    """What verl's FSDP engines would fail on at their start, or compute wrongly: attention and adapters."""
+    blocks = {"actor_rollout_ref": config.actor_rollout_ref.actor}
+    if config.critic.enable:
+        blocks["critic"] = config.critic
+        rank = config.critic.model.get("lora_rank", 0)
+        if rank > 0:
+            raise RecipeError(
+                f"critic.model.lora_rank is {rank} but verl gives a value model the adapter of a causal one, which "
+                "fails at its start: set it to 0, the critic is trained in full."
+            )
+    for path, block in blocks.items():
+        if block.strategy not in ("fsdp", "fsdp2"):
+            continue
+        key = f"{path}.model.override_config.attn_implementation"
+        attention = OmegaConf.select(config, key, default="flash_attention_2")
+        flash = attention.startswith("flash_attention")
+        if flash and not any(find_spec(package) for package in ("flash_attn", "kernels")):
+            raise RecipeError(
+                f"{key} is {attention} but neither flash-attn nor kernels is installed: set it to sdpa, or install one."
+            )
+        engine = block.fsdp_config if "fsdp_config" in block else block.fsdp
+        shared = max(block.get("ulysses_sequence_parallel_size", 1), engine.get("ulysses_sequence_parallel_size", 1))
+        if shared > 1 and not flash:
+            raise RecipeError(
+                f"ulysses_sequence_parallel_size of {path} is {shared} but verl splits sequences in flash-attention "
+                f"alone, and {key} is {attention}: log-probabilities would be wrong; set the first to 1."
+            )
 
 
 def _hub_name(path: str) -> bool:

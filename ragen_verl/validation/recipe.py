@@ -169,8 +169,8 @@ def _check_plugin(config: DictConfig) -> None:
         found = OmegaConf.select(config, key)
         if key == "trainer.v1.trainer_mode" and str(found).endswith("async"):
             raise RecipeError(
-                f"trainer.v1.trainer_mode is {found!r} but ragen.filter compares all groups of a step, and verl's "
-                f"asynchronous trainers hand over whichever groups have ended: leave it out, it is {wanted!r}."
+                f"trainer.v1.trainer_mode is {found!r} but filters, update sizes and seeds are made for whole steps, "
+                f"and the plugin's trainer is built on verl's synchronous one: leave it out, it is {wanted!r}."
             )
         if found != wanted:
             raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")

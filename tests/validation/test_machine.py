@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
+from ragen_verl.cpu import cluster
 from ragen_verl.errors import RecipeError
 from ragen_verl.validation import machine
 
@@ -15,7 +16,7 @@ from ragen_verl.validation import machine
 def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "DEVICES", ())
     monkeypatch.setattr(machine, "nvidia_smi", list)
-    monkeypatch.setattr(machine, "CLUSTER", tmp_path / "no_cluster")
+    monkeypatch.setattr(cluster, "CLUSTER", tmp_path / "no_cluster")
     for name in ("RAY_ADDRESS", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
 

@@ -1,0 +1,32 @@
+"""The critic of verl 0.9.1 on a machine without flash-attention."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from types import ModuleType
+
+
+def _critic_without_flash_attention(module: ModuleType) -> None:
+    """The critic's loader asks for flash-attention 2 whatever the recipe says (verl/utils/model.py:641-657)."""
+    load = module.load_valuehead_model
+    if "flash_attention_2" not in inspect.getsource(load):
+        return
+
+    @wraps(load)
+    def with_configured_attention(local_path, torch_dtype, model_config, trust_remote_code):
+        from transformers import AutoModelForTokenClassification
+
+        return AutoModelForTokenClassification.from_pretrained(
+            local_path,
+            dtype=torch_dtype,
+            config=model_config,
+            attn_implementation=model_config._attn_implementation or "sdpa",
+            trust_remote_code=trust_remote_code,
+        )
+
+    module.load_valuehead_model = with_configured_attention
+
+
+CRITIC_PATCHES: dict[str, Callable[[ModuleType], None]] = {"verl.utils.model": _critic_without_flash_attention}

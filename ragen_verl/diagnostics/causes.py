@@ -11,10 +11,11 @@ before its effects.
 
 from __future__ import annotations
 
-from math import sqrt
+from collections.abc import Sequence
+from math import log, sqrt
 
 from ragen_verl.diagnostics.performance import BEST, Performance, performance, performance_by, solved
-from ragen_verl.diagnostics.registry import NOTE, Evidence, cause
+from ragen_verl.diagnostics.registry import NOTE, WARNING, Evidence, cause
 from ragen_verl.diagnostics.series import ACCURACY, CHANCE, NOISE, PERFORMANCE, SKILL, Trace
 from ragen_verl.names import REWARD_STD, TRAIN_SUCCESS, TRAIN_VALID
 from ragen_verl.numerics import ZERO_STD
@@ -22,6 +23,17 @@ from ragen_verl.numerics import ZERO_STD
 # FrozenLake-PPO and Sokoban-PPO pass a half well before the spread is gone (figure 6); at level or rising success it
 # takes more, as rare successes scatter it. With performance held only what the success rate does not explain counts.
 STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
+
+
+DEAD_STEPS = 10  # at least
+DEAD_ODDS = 14.0  # as a natural logarithm, one in a million: a run has a thousand places at which it could happen
+
+BY_STD = (
+    "If the better choice pays rarely and much, stop dividing returns by the group's standard deviation "
+    "(algorithm.norm_adv_by_std_in_grpo: false, or algorithm.adv_estimator: dr_grpo): divided, one rare gain weighs no "
+    "more than one of many small losses. Filtering or a larger learning rate would make that worse. Otherwise go back "
+    "to the last good checkpoint with more members per group (actor_rollout_ref.rollout.n) or a higher temperature."
+)
 
 
 @cause(
@@ -38,11 +50,28 @@ def variance_death(trace: Trace) -> Evidence | None:
     if max(one.values) <= ZERO_STD:
         return Evidence(REWARD_STD, one.baseline, one.recent, "no group ever had a spread of returns")
     state = performance(trace)
+    advice = BY_STD if state is Performance.LOST else ""
     if state is not Performance.HELD:
-        return Evidence(REWARD_STD, one.baseline, one.recent) if one.below(STD_LOW[state]) else None
+        dead = _dead(one.values)
+        if dead:
+            return Evidence(REWARD_STD, one.baseline, one.recent, f"none in {dead} steps", advice=advice)
+        return Evidence(REWARD_STD, one.baseline, one.recent, advice=advice) if one.below(STD_LOW[state]) else None
     if not one.below(STD_LOW[state] * _explained(trace)):
         return None
     return Evidence(REWARD_STD, one.baseline, one.recent, f"success plateau, not a collapse: {_progress(trace)}", NOTE)
+
+
+def _dead(values: Sequence[float]) -> int:
+    """The last steps in a row without any variance, if they are too many to be chance; else 0.
+
+    Where success is rare, steps without variance occur anyway: their share before decides how many are too many.
+    """
+    count = next((i for i, value in enumerate(reversed(values)) if value > ZERO_STD), len(values))
+    before = values[: len(values) - count]
+    if count < DEAD_STEPS or not before:
+        return 0
+    alive = (sum(value > ZERO_STD for value in before) + 1) / (len(before) + 2)
+    return count if count * -log(1 - alive) > DEAD_ODDS else 0
 
 
 def _explained(trace: Trace) -> float:
@@ -150,14 +179,12 @@ REPEATED = 0.4  # of the early share of distinct n-grams inside a trajectory
 def template_collapse(trace: Trace) -> Evidence | None:
     """Thoughts no longer depend on the prompt: low mutual information at live entropy (RAGEN-2).
 
-    Mutual information decides where it is measured. Without it, n-grams do: they see the same words only, so they
-    count while performance is not held.
+    Mutual information shows it where that is measured. N-grams see the same words only, so they count while
+    performance is not held.
     """
     skill, accuracy, entropy = trace[SKILL], trace[ACCURACY], trace["mi/conditional_entropy"]
-    if skill.baseline is not None:
-        fixed = entropy.baseline is not None and entropy.recent < MI_ENTROPY * entropy.baseline
-        if skill.baseline < MI_MEANINGFUL or not skill.below(MI_LOW) or fixed:
-            return None
+    fixed = entropy.baseline is not None and entropy.recent < MI_ENTROPY * entropy.baseline
+    if skill.baseline is not None and skill.baseline >= MI_MEANINGFUL and skill.below(MI_LOW) and not fixed:
         return Evidence(ACCURACY, accuracy.baseline, accuracy.recent, f"by chance {trace[CHANCE].recent:.2g}")
     if performance(trace) is Performance.HELD:
         return None
@@ -190,6 +217,35 @@ def length_collapse(trace: Trace) -> Evidence | None:
         return None
     words = f"the model answers without reasoning and success holds: {_progress(trace)}"
     return Evidence("echo/reasoning_words", one.baseline, one.recent, words, NOTE)
+
+
+EXCESS, EXCESS_ERROR = "rollout/selected_return_excess", "rollout/selected_return_excess_error"
+EXCESS_STEPS = 20
+EXCESS_ERRORS = 5.0  # of the sum over these steps
+EXCESS_SHARE = 0.75  # of the steps with an excess above 0
+
+
+@cause(
+    "selection_bias",
+    reads=(EXCESS, EXCESS_ERROR),
+    advice="If rewards are random, decide about one half of a group by the returns of the other "
+    "(ragen.filter.cross_fit: true), or use no filter (ragen.filter.strategy: none).",
+)
+def selection_bias(trace: Trace) -> Evidence | None:
+    """The filter keeps groups that were lucky: the kept ones return more than all do, step after step.
+
+    Groups whose start is easier also return more and may vary more, so alone this is a note.
+    """
+    excess, error = trace[EXCESS].last(EXCESS_STEPS), trace[EXCESS_ERROR].last(EXCESS_STEPS)
+    if not excess or len(error) < len(excess):
+        return None
+    total, noise = sum(excess), sqrt(sum(one**2 for one in error))
+    positive = sum(one > 0 for one in excess) / len(excess)
+    if total <= EXCESS_ERRORS * noise or positive < EXCESS_SHARE:
+        return None
+    level = WARNING if performance(trace) is Performance.LOST else NOTE
+    words = f"mean of {EXCESS_STEPS} steps, standard error {noise / len(excess):.2g}"
+    return Evidence(EXCESS, None, total / len(excess), words, level)
 
 
 DRIFT_MEAN = 0.05  # nats per token: bfloat16 kernels differ by about 0.01, wrong weights by more than 0.1

@@ -74,7 +74,7 @@ class Monitor:
         self._meanings = meanings()
         self._order = {name: position for position, name in enumerate(self._causes)}
         read = {metric for one in self._causes.values() for metric in one.reads}
-        self._names = frozenset(read | {*PERFORMANCE, HELD_OUT_SUCCESS, *COUNTS} | self._meanings.keys())
+        self._names = frozenset(read | {*PERFORMANCE, HELD_OUT_SUCCESS, *COUNTS.values()} | self._meanings.keys())
         self._findings: dict[str, Finding] = {}
         self._firing: set[str] = set()
         self._collapsed: tuple[int, Evidence] | None = None

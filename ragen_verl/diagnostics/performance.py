@@ -20,6 +20,7 @@ GAIN_STD, LOSS_STD = (
     0.2,
 )  # where performance is a reward, of any scale: of its in-group std
 KEPT = 0.5  # the share of the gain so far that performance has to keep to count as held
+FALL_ERRORS = 4.5  # standard errors, where the number of episodes is known; the best is the best of many
 FALLEN = 0.5  # the share of its best that success has to lose to count as collapsed
 FALLEN_POINTS = 0.08  # and in success rate: rates of a few per cent halve by chance
 
@@ -84,7 +85,7 @@ def fallen(trace: Trace) -> Evidence | None:
     for name in (HELD_OUT_SUCCESS, TRAIN_SUCCESS):
         one = trace[name]
         # held-out points are few and rise fast at first, so the distances between them are not noise
-        noise = 0.0 if name == HELD_OUT_SUCCESS else FALL_NOISE * one.noise
+        noise = FALL_NOISE * one.noise if name == TRAIN_SUCCESS else FALL_ERRORS * (one.fall_error or 0.0)
         if one.best is not None and one.best - one.recent >= max(FALLEN * one.best, FALLEN_POINTS, noise):
             return Evidence(name, one.best, one.recent, BEST)
     reward = trace[REWARD_MEAN]

@@ -8,7 +8,15 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from ragen_verl.names import EPISODES, GENERALISATION, HELD_OUT, REWARD_MEAN, REWARD_STD, TRAIN, TRAIN_SUCCESS
+from ragen_verl.names import (
+    EPISODES,
+    GENERALISATION,
+    HELD_OUT,
+    HELD_OUT_SUCCESS,
+    REWARD_MEAN,
+    REWARD_STD,
+    TRAIN_SUCCESS,
+)
 
 BASELINE = 10  # steps: the length of RAGEN-2's baseline
 WINDOW = 5  # steps: a median of five needs three of them to move
@@ -18,16 +26,16 @@ SPARSE_BASELINE, SPARSE_WINDOW = 3, 3
 SPARSE = ("mi/", "drift/", f"{HELD_OUT}/", f"{GENERALISATION}/")
 KEPT_APART = ("drift/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on what training plays
 
-COUNTS = (f"{HELD_OUT}/{EPISODES}", f"{TRAIN}/{EPISODES}", "mi/responses")
-"""How many episodes or samples stand behind a rate; the last value is what counts."""
+# Measurements differ in the number of prompts, so accuracy is compared with its own chance: 0 is guessing.
+ACCURACY, CHANCE, SKILL = "mi/retrieval_accuracy", "mi/retrieval_chance", "mi/retrieval_skill"
+
+COUNTS = {HELD_OUT_SUCCESS: f"{HELD_OUT}/{EPISODES}", ACCURACY: "mi/responses"}
+"""Rate -> the metric that says how many episodes or samples it is of, which gives its binomial error."""
 
 PERFORMANCE = (TRAIN_SUCCESS, REWARD_MEAN)
 # These have no wild outliers and, where success is rare, are 0 for steps on end, which a median cannot see: means over
 # twice the window.
 MEANS = (*PERFORMANCE, REWARD_STD)
-
-# Measurements differ in the number of prompts, so accuracy is held against its own chance: 0 is guessing, 1 is perfect.
-ACCURACY, CHANCE, SKILL = "mi/retrieval_accuracy", "mi/retrieval_chance", "mi/retrieval_skill"
 
 # of a normal noise, in standard deviations and variances: the mean and the median distance between successive values;
 # the variance of a mean and of a median of n values, times n
@@ -46,6 +54,7 @@ class Series:
 
     Attributes:
         values: all of them, in order.
+        errors: their standard errors as far as these are known from sample counts; None where they are not.
         recent: centre of the last `window` values; None while there are fewer.
         best: highest `recent` so far.
         baseline: centre of the first values; None until there is a whole window after them.
@@ -59,24 +68,28 @@ class Series:
     ) -> None:
         self._first, self._window, self._center = baseline, window, center
         self.values: list[float] = []
+        self.errors: list[float | None] = []
         self.recent: float | None = None
         self.best: float | None = None
         self.baseline: float | None = None
         self.std = 0.0
+        self._best_variance: float | None = None
 
-    def add(self, value: float) -> None:
-        """Append a finite value."""
+    def add(self, value: float, error: float | None = None) -> None:
+        """Append a finite value, with its standard error where a sample count gives it."""
         self.values.append(value)
+        self.errors.append(error)
         if len(self.values) >= self._window:
             self.recent = self._center(self.values[-self._window :])
-            self.best = self.recent if self.best is None else max(self.best, self.recent)
+            if self.best is None or self.recent > self.best:
+                self.best, self._best_variance = self.recent, self._variance(slice(-self._window, None))
         if len(self.values) == self._first + self._window:
             self.baseline = self._center(self.values[: self._first])
             self.std = self._scatter(self.values[: self._first])
 
     @property
     def noise(self) -> float:
-        """As `spread`, of the last values: a rate scatters more in the middle than near 0, where many runs start."""
+        """As `std`, of the last values: a rate scatters more in the middle than near 0, where many runs start."""
         return self._scatter(self.values[-RECENT:])
 
     def _scatter(self, values: Sequence[float]) -> float:
@@ -85,13 +98,35 @@ class Series:
 
     @property
     def error(self) -> float:
-        """Standard error of `recent - baseline`, if nothing but noise as in the first values moves the metric."""
+        """Standard error of `recent - baseline`: from sample counts, else from the noise of the first values."""
+        parts = self._variance(slice(0, self._first)), self._variance(slice(-self._window, None))
+        if None not in parts:
+            return math.sqrt(sum(parts))
         return self.std * math.sqrt(VARIANCE[self._center] * (1 / self._first + 1 / self._window))
+
+    @property
+    def fall_error(self) -> float | None:
+        """Standard error of `best - recent` from sample counts; None where these are not known."""
+        parts = self._best_variance, self._variance(slice(-self._window, None))
+        return None if None in parts else math.sqrt(sum(parts))
+
+    def _variance(self, part: slice) -> float | None:
+        """Variance of the centre of some values, from their own errors; None where one is not known."""
+        errors = self.errors[part]
+        if None in errors or not errors:
+            return None
+        return VARIANCE[self._center] * fmean([one**2 for one in errors]) / len(errors)
 
     def below(self, factor: float) -> bool:
         """Whether the metric is below `factor` times its baseline, and by more than noise."""
         base, now = self.baseline, self.recent
-        return base is not None and now < factor * base and now < base - NOISE * self.error
+        if base is None or now >= factor * base:
+            return False
+        error = self.error
+        if self._variance(slice(None)) is None and self.std > 0:  # what is nearly gone scatters less than it did
+            ratio = min(1.0, self._scatter(self.values[-self._window :]) / self.std)
+            error *= math.sqrt((1 / self._first + ratio**2 / self._window) / (1 / self._first + 1 / self._window))
+        return now < base - NOISE * error
 
     def above(self, factor: float) -> bool:
         """Whether the metric is above `factor` times its baseline, and by more than noise."""
@@ -128,10 +163,24 @@ class Trace:
     def add(self, metrics: Mapping[str, Any], names: frozenset[str]) -> None:
         """Append one step's values of the metrics in `names`; what is missing or no finite number is left out."""
         found = {name: value for name in names if (value := number(metrics, name)) is not None}
+        errors = {
+            rate: binomial_error(found[rate], found[count])
+            for rate, count in COUNTS.items()
+            if rate in found and found.get(count, 0.0) >= 1
+        }
         if ACCURACY in found and 0 <= found.get(CHANCE, 1.0) < 1:
-            found[SKILL] = (found[ACCURACY] - found[CHANCE]) / (1 - found[CHANCE])
+            share = 1 - found[CHANCE]
+            found[SKILL] = (found[ACCURACY] - found[CHANCE]) / share
+            if ACCURACY in errors:
+                errors[SKILL] = errors[ACCURACY] / share
         for name, value in found.items():
-            self[name].add(value)
+            self[name].add(value, errors.get(name))
+
+
+def binomial_error(rate: float, count: float) -> float:
+    """Standard error of a rate of `count` trials; as if one more had succeeded and one had failed, so it is never 0."""
+    share = (rate * count + 1) / (count + 2)
+    return math.sqrt(share * (1 - share) / count)
 
 
 def number(metrics: Mapping[str, Any], name: str) -> float | None:

@@ -26,6 +26,7 @@ from synthetic_runs import FAILURES, HELD_OUT, TUNING, Family, broken, changes, 
 
 from ragen_verl.diagnostics.monitor import MonitorConfig, judge  # noqa: E402
 
+NEEDED = {"collapsed": 0.1, "selection_bias": 0.1, "variance_death": 0.025}  # success rates: there must be some to lose
 LENGTHS = (40, 100, 300, 1000)
 SETS = {"tuning": (TUNING, 0), "held out": (HELD_OUT, 10_000)}  # families, first seed
 
@@ -51,8 +52,8 @@ def power(families: dict[str, Family], seed: int, runs: int) -> dict[str, Any]:
     for cause in FAILURES:
         named, total, missed = 0, 0, Counter()
         for name, family in families.items():
-            if cause in ("collapsed", "selection_bias") and family.shape(np.array([0.25]))[0] < 0.1:
-                continue  # these need a success rate that can be lost
+            if family.shape(np.array([0.25]))[0] < NEEDED.get(cause, 0):
+                continue
             for number in range(runs):
                 probe = number % 2 == 0 or "(" in cause  # what only the probe can see is looked for with it
                 verdict = judge(broken(family, cause, seed + number, probe=probe))

@@ -25,6 +25,7 @@ from ragen_verl.numerics import ZERO_STD
 STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
 
 
+DEAD_LEVEL = 0.1  # of the baseline: next to none
 DEAD_STEPS = 10  # at least
 DEAD_ODDS = 14.0  # as a natural logarithm, one in a million: a run has a thousand places at which it could happen
 
@@ -52,25 +53,25 @@ def variance_death(trace: Trace) -> Evidence | None:
     state = performance(trace)
     advice = BY_STD if state is Performance.LOST else ""
     if state is not Performance.HELD:
-        dead = _dead(one.values)
+        dead = _dead(one.values, DEAD_LEVEL * one.baseline)
         if dead:
-            return Evidence(REWARD_STD, one.baseline, one.recent, f"none in {dead} steps", advice=advice)
+            return Evidence(REWARD_STD, one.baseline, one.recent, f"next to none in {dead} steps", advice=advice)
         return Evidence(REWARD_STD, one.baseline, one.recent, advice=advice) if one.below(STD_LOW[state]) else None
     if not one.below(STD_LOW[state] * _explained(trace)):
         return None
     return Evidence(REWARD_STD, one.baseline, one.recent, f"success plateau, not a collapse: {_progress(trace)}", NOTE)
 
 
-def _dead(values: Sequence[float]) -> int:
-    """The last steps in a row without any variance, if they are too many to be chance; else 0.
+def _dead(values: Sequence[float], level: float) -> int:
+    """The last steps in a row at or below `level`, if they are too many to be chance; else 0.
 
-    Where success is rare, steps without variance occur anyway: their share before decides how many are too many.
+    Where success is rare, such steps occur anyway: their share before decides how many are too many.
     """
-    count = next((i for i, value in enumerate(reversed(values)) if value > ZERO_STD), len(values))
+    count = next((i for i, value in enumerate(reversed(values)) if value > level), len(values))
     before = values[: len(values) - count]
     if count < DEAD_STEPS or not before:
         return 0
-    alive = (sum(value > ZERO_STD for value in before) + 1) / (len(before) + 2)
+    alive = (sum(value > level for value in before) + 1) / (len(before) + 2)
     return count if count * -log(1 - alive) > DEAD_ODDS else 0
 
 

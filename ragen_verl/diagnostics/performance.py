@@ -14,6 +14,7 @@ BEST = "best of the run against now"
 # In standard deviations of the noise between steps. A mean of ten steps scatters by 0.3 of it, the best of many such
 # means is 0.8 above the true one.
 GAIN_NOISE, LOSS_NOISE, FALL_NOISE = 0.5, 2.0, 3.0
+SLOW_NOISE = 6.0  # the same between windows, whose best and worst are up to so far apart in a thousand steps
 GAIN_POINTS, LOSS_POINTS = 0.02, 0.05  # of success rate that count as gained, as lost
 GAIN_STD, LOSS_STD = (
     0.1,
@@ -62,7 +63,7 @@ def performance_by(trace: Trace, name: str) -> Performance:
     gain, loss = GAIN_POINTS, LOSS_POINTS
     if name != TRAIN_SUCCESS:
         gain, loss = (share * (trace[REWARD_STD].baseline or 0.0) for share in (GAIN_STD, LOSS_STD))
-    loss = max(LOSS_NOISE * one.noise, loss)
+    loss = max(LOSS_NOISE * one.noise, SLOW_NOISE * one.slow_noise, loss)
     kept = base + KEPT * (best - base)
     if now > base + max(GAIN_NOISE * one.noise, gain) and now >= kept:
         return Performance.HELD
@@ -84,9 +85,12 @@ def fallen(trace: Trace) -> Evidence | None:
     """
     for name in (HELD_OUT_SUCCESS, TRAIN_SUCCESS):
         one = trace[name]
+        if one.best is None:
+            continue
         # held-out points are few and rise fast at first, so the distances between them are not noise
         noise = FALL_NOISE * one.noise if name == TRAIN_SUCCESS else FALL_ERRORS * (one.fall_error or 0.0)
-        if one.best is not None and one.best - one.recent >= max(FALLEN * one.best, FALLEN_POINTS, noise):
+        noise = max(noise, SLOW_NOISE * one.slow_noise)
+        if one.best - one.recent >= max(FALLEN * one.best, FALLEN_POINTS, noise):
             return Evidence(name, one.best, one.recent, BEST)
     reward = trace[REWARD_MEAN]
     if reward.baseline is None or trace[TRAIN_SUCCESS].best:

@@ -41,7 +41,9 @@ MEANS = (*PERFORMANCE, REWARD_STD)
 # the variance of a mean and of a median of n values, times n
 DISTANCE = {fmean: 1.128, median: 0.954}
 VARIANCE = {fmean: 1.0, median: math.pi / 2}
-RECENT = 50  # values that `noise` looks at
+RECENT = 50  # values, or windows, that noise is estimated from
+LEAST_CENTERS = 7
+BEND = 0.6745 * math.sqrt(1.5)  # median of |b - (a + c) / 2| for independent values of standard deviation 1
 
 
 class Series:
@@ -74,6 +76,8 @@ class Series:
         self.baseline: float | None = None
         self.std = 0.0
         self._best_variance: float | None = None
+        self._centers: list[float] = []  # of the windows, side by side
+        self._slow = (0, 0.0)  # how many of them there were, and what `slow_noise` was
 
     def add(self, value: float, error: float | None = None) -> None:
         """Append a finite value, with its standard error where a sample count gives it."""
@@ -81,6 +85,8 @@ class Series:
         self.errors.append(error)
         if len(self.values) >= self._window:
             self.recent = self._center(self.values[-self._window :])
+            if len(self.values) % self._window == 0:
+                self._centers.append(self.recent)
             if self.best is None or self.recent > self.best:
                 self.best, self._best_variance = self.recent, self._variance(slice(-self._window, None))
         if len(self.values) == self._first + self._window:
@@ -92,17 +98,34 @@ class Series:
         """As `std`, of the last values: a rate scatters more in the middle than near 0, where many runs start."""
         return self._scatter(self.values[-RECENT:])
 
+    @property
+    def slow_noise(self) -> float:
+        """Standard deviation of a window's centre from its neighbours'; 0 while there are too few windows.
+
+        Noise that outlasts a step is larger here than the distances of successive values tell. A steady trend cancels:
+        each centre is compared with the mean of the two beside it.
+        """
+        if len(self._centers) < LEAST_CENTERS:
+            return 0.0
+        if self._slow[0] != len(self._centers):
+            recent = self._centers[-RECENT:]
+            bends = [abs(b - (a + c) / 2) for a, b, c in zip(recent, recent[1:], recent[2:], strict=False)]
+            self._slow = (len(self._centers), median(bends) / BEND)
+        return self._slow[1]
+
     def _scatter(self, values: Sequence[float]) -> float:
         distances = [abs(b - a) for a, b in pairwise(values)]
         return self._center(distances) / DISTANCE[self._center] if len(distances) > 1 else 0.0
 
     @property
     def error(self) -> float:
-        """Standard error of `recent - baseline`: from sample counts, else from the noise of the first values."""
+        """Standard error of `recent - baseline`: from sample counts, else from the noise of the values until lately."""
         parts = self._variance(slice(0, self._first)), self._variance(slice(-self._window, None))
         if None not in parts:
             return math.sqrt(sum(parts))
-        return self.std * math.sqrt(VARIANCE[self._center] * (1 / self._first + 1 / self._window))
+        before = self.values[: -2 * self._window][-RECENT:]  # ten distances alone say little about noise
+        noise = max(self.std, self._scatter(before)) * math.sqrt(VARIANCE[self._center])
+        return math.hypot(*(max(noise / math.sqrt(count), self.slow_noise) for count in (self._first, self._window)))
 
     @property
     def fall_error(self) -> float | None:
@@ -122,11 +145,7 @@ class Series:
         base, now = self.baseline, self.recent
         if base is None or now >= factor * base:
             return False
-        error = self.error
-        if self._variance(slice(None)) is None and self.std > 0:  # what is nearly gone scatters less than it did
-            ratio = min(1.0, self._scatter(self.values[-self._window :]) / self.std)
-            error *= math.sqrt((1 / self._first + ratio**2 / self._window) / (1 / self._first + 1 / self._window))
-        return now < base - NOISE * error
+        return now < base - NOISE * self.error
 
     def above(self, factor: float) -> bool:
         """Whether the metric is above `factor` times its baseline, and by more than noise."""

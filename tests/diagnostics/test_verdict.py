@@ -58,6 +58,12 @@ def shift(values: dict[str, float], lost: bool = False) -> Callable[[dict, float
     return change
 
 
+def choose_by_luck(line: dict, t: float) -> None:
+    """The filter keeps groups whose returns are high by chance."""
+    line["rollout/selected_return_excess"] += 0.3
+    lose(line, t)
+
+
 FAILURES = {
     "variance_death": scale(STD, 0.01),
     "entropy_collapse": scale("actor/entropy", 0.05),
@@ -66,6 +72,7 @@ FAILURES = {
     "template_collapse": shift({"mi/retrieval_accuracy": 0.05}),
     "gradient_spike": scale("actor/grad_norm", 500.0, lost=False),
     "length_collapse": scale("echo/reasoning_words", 0.01),
+    "selection_bias": choose_by_luck,
     "train_rollout_drift": shift({"drift/mean": 0.3, "drift/share": 0.05}),
 }
 

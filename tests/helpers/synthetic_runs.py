@@ -62,8 +62,6 @@ TUNING = {
     "flat": Family(_flat(0.3), groups=16, members=8, decline=0.3),
     "autocorrelated": Family(_rise(0.25, 0.6), members=8, correlation=0.7, wobble=0.2, noise=0.1),
     "curriculum": Family(_rise(0.3, 0.7), changes=(0.3, 0.6)),
-}
-HELD_OUT = {
     "slow ups and downs": Family(_rise(0.3, 0.6, 1.0), groups=32, members=8, correlation=0.9, wobble=0.3, noise=0.08),
     "rare successes": Family(_flat(0.03), groups=16, members=8, decline=0.4, episodes=256, every=5),
     "few groups": Family(_flat(0.12), groups=4, members=8, decline=0.3, noise=0.1),
@@ -71,6 +69,15 @@ HELD_OUT = {
     "quickly solved": Family(lambda done: 0.3 + 0.68 * np.minimum(1, 5 * done), decline=2.0, episodes=64),
     "very late": Family(_late(0.01, 0.45, 0.8), groups=32, members=4, correlation=0.4, decline=0.6, episodes=512),
     "harder twice": Family(_rise(0.15, 0.8, 0.5), groups=6, members=8, changes=(0.25, 0.5), correlation=0.3),
+}
+HELD_OUT = {
+    "waves": Family(_rise(0.4, 0.7, 1.5), groups=24, members=4, correlation=0.8, wobble=0.35, noise=0.05, decline=0.8),
+    "rarer": Family(_flat(0.05), groups=8, members=8, decline=0.2, episodes=200, every=4),
+    "one in seven": Family(_flat(0.14), groups=5, members=16, decline=0.5, noise=0.12, episodes=100),
+    "heavier tails": Family(_rise(0.1, 0.9, 1.0), heavy=True, noise=0.12, members=5, groups=12, correlation=0.5),
+    "steps of learning": Family(lambda done: 0.2 + 0.2 * np.floor(4 * np.minimum(done, 0.99)), entropy=0.5),
+    "rise and rest": Family(lambda done: 0.1 + 0.4 * np.minimum(1, 3 * done), groups=64, members=4, noise=0.03),
+    "harder three times": Family(_rise(0.25, 0.6), groups=12, members=6, changes=(0.2, 0.45, 0.7), wobble=0.15),
 }
 
 
@@ -170,14 +177,18 @@ def _lines(columns: Columns, probe: bool) -> list[dict]:
 
 # -- failures: (columns, how far it has gone: 0 to 1 at each step, random numbers) -------------------------------------
 
-PERFORMANCE = ("train/success", "rollout/in_group_reward_mean", "val-env/success")
+
+def _succeed_less(columns: Columns, left: np.ndarray) -> None:
+    """Success falls to this part of itself, and returns by as much."""
+    columns["rollout/in_group_reward_mean"] -= columns["train/success"] * (1 - left)
+    columns["train/success"] *= left
+    columns["val-env/success"] *= left
 
 
 def _lose(columns: Columns, t: np.ndarray, random: np.random.Generator) -> None:
     """Success goes, to nothing or to a part; so does what the returns of a group differ by."""
     left = 1 - t * random.uniform(0.8, 1.0)
-    for name in PERFORMANCE:
-        columns[name] *= left
+    _succeed_less(columns, left)
     columns["rollout/in_group_reward_std"] *= np.sqrt(left)
 
 
@@ -201,10 +212,11 @@ def _shift(values: dict[str, tuple[float, float]], lost: bool = True) -> Callabl
 
 
 def _variance(columns: Columns, t: np.ndarray, random: np.random.Generator) -> None:
-    """Every member does the same, and that does not succeed; the groups' noise goes with it."""
-    for name in PERFORMANCE:
-        columns[name] *= 1 - t
-    columns["rollout/in_group_reward_std"] *= 1 - t * random.uniform(0.95, 1.0)
+    """Every member does the same, and that does not succeed; in half of the runs penalties still differ a little."""
+    _succeed_less(columns, 1 - t)
+    std = columns["rollout/in_group_reward_std"]
+    rest = random.choice([0.0, random.uniform(0, 0.05)]) * std.mean() * random.uniform(0.5, 1.5, len(std))
+    columns["rollout/in_group_reward_std"] = std * (1 - t) + rest * t
 
 
 def _template(columns: Columns, t: np.ndarray, random: np.random.Generator) -> None:
@@ -233,7 +245,7 @@ FAILURES: dict[str, Callable] = {
     "template_collapse": _same_words,
     "template_collapse (in other words)": _template,
     "entropy_collapse": _scale("actor/entropy", 0.03, 0.12),
-    "entropy_explosion": _scale("actor/entropy", 4, 12),
+    "entropy_explosion": _scale("actor/entropy", 6, 15),
     "length_collapse": _scale("echo/reasoning_words", 0.01, 0.08),
     "gradient_spike": _scale("actor/grad_norm", 50, 1000, lost=False),
     "selection_bias": _selection,

@@ -8,7 +8,7 @@ GROUPS, MEMBERS = 8, 16
 
 
 def healthy(seed: int, steps: int = 120, start: float = 0.2, end: float = 0.8, decline: float = 1.2) -> list[dict]:
-    """Noisy improvement: success rises, entropy, thoughts and the spread of returns decline with it.
+    """Noisy improvement: success rises, entropy, thoughts and the in-group standard deviation decline with it.
 
     `decline` says how far entropy comes down, by a factor of e for 1. Success is a count over 8 groups of 16 whose
     levels differ; the rest has noise of the size that real runs have.
@@ -20,14 +20,15 @@ def healthy(seed: int, steps: int = 120, start: float = 0.2, end: float = 0.8, d
         rate = start + (end - start) * done**0.7
         levels = random.beta(3 * rate + 1e-9, 3 * (1 - rate) + 1e-9, GROUPS)
         wins = random.binomial(MEMBERS, levels) / MEMBERS
-        spread = float(np.mean(np.sqrt(wins * (1 - wins))))
         lines.append(
             {
                 "step": step,
                 "train/success": float(wins.mean()),
                 "train/valid": float(random.binomial(500, 0.97) / 500),
                 "rollout/in_group_reward_mean": float(wins.mean()) - 0.02,
-                "rollout/in_group_reward_std": spread,
+                "rollout/in_group_reward_std": float(np.mean(np.sqrt(wins * (1 - wins)))),
+                "rollout/selected_return_excess": float(random.normal(0, 0.05)),
+                "rollout/selected_return_excess_error": 0.05,
                 "actor/entropy": float(1.2 * np.exp(-decline * done + random.normal(0, 0.06))),
                 "actor/grad_norm": float(np.exp(random.normal(0, 0.5)) * (40 if random.random() < 0.01 else 1)),
                 "echo/reasoning_words": float(45 * np.exp(-1.0 * done + random.normal(0, 0.1))),

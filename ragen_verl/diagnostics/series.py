@@ -42,7 +42,7 @@ MEANS = (*PERFORMANCE, REWARD_STD)
 DISTANCE = {fmean: 1.128, median: 0.954}
 VARIANCE = {fmean: 1.0, median: math.pi / 2}
 RECENT = 50  # values, or windows, that noise is estimated from
-LEAST_CENTERS = 7
+LEAST_CENTERS = 12
 BEND = 0.6745 * math.sqrt(1.5)  # median of |b - (a + c) / 2| for independent values of standard deviation 1
 
 
@@ -119,13 +119,14 @@ class Series:
 
     @property
     def error(self) -> float:
-        """Standard error of `recent - baseline`: from sample counts, else from the noise of the values until lately."""
+        """Standard error of `recent - baseline`: from sample counts, else from the noise of the run's first values."""
         parts = self._variance(slice(0, self._first)), self._variance(slice(-self._window, None))
         if None not in parts:
             return math.sqrt(sum(parts))
-        before = self.values[: -2 * self._window][-RECENT:]  # ten distances alone say little about noise
-        noise = max(self.std, self._scatter(before)) * math.sqrt(VARIANCE[self._center])
-        return math.hypot(*(max(noise / math.sqrt(count), self.slow_noise) for count in (self._first, self._window)))
+        # the distances of the baseline alone are few to tell the noise by
+        before = self.values[: max(0, min(3 * self._first, len(self.values) - 2 * self._window))]
+        noise = max(self.std, self._scatter(before))
+        return noise * math.sqrt(VARIANCE[self._center] * (1 / self._first + 1 / self._window))
 
     @property
     def fall_error(self) -> float | None:
@@ -143,9 +144,7 @@ class Series:
     def below(self, factor: float) -> bool:
         """Whether the metric is below `factor` times its baseline, and by more than noise."""
         base, now = self.baseline, self.recent
-        if base is None or now >= factor * base:
-            return False
-        return now < base - NOISE * self.error
+        return base is not None and now < factor * base and now < base - NOISE * self.error
 
     def above(self, factor: float) -> bool:
         """Whether the metric is above `factor` times its baseline, and by more than noise."""

@@ -305,4 +305,4 @@ def test_a_series_knows_its_median_and_best(values: list[float]) -> None:
     assert series.recent == (windows[-1] if windows else None)
     assert series.best == (max(windows) if windows else None)
     assert series.baseline == (float(np.median(values[:4])) if len(values) >= 7 else None)
-    assert 0 <= series.error <= 2 * series.std
+    assert series.error >= 0.9 * series.std  # two medians, of four and of three values

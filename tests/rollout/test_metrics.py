@@ -33,6 +33,12 @@ def test_environments_are_kept_apart_and_totals_together() -> None:
     assert metrics["val-env/valid"] == 1.0
 
 
+def test_episodes_are_those_that_the_means_are_over() -> None:
+    records = [record(reason="solved"), record(), record(reason="engine_error")]
+    assert summarize(records, "val-env")["val-env/episodes"] == 2.0
+    assert summarize([], "val-env") == {}
+
+
 def test_pass_at_n_counts_groups() -> None:
     records = [record(seed=1, reason="solved"), record(seed=1), record(seed=2), record(seed=2)]
     assert summarize(records, "train")["train/Sokoban/pass@2"] == 0.5

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -101,6 +101,22 @@ def using(context: Context) -> Iterator[None]:
         yield
     finally:
         _CONTEXT.reset(token)
+
+
+@contextmanager
+def halved(wanted: bool) -> Iterator[None]:
+    """While open, inside `estimating` or `using`, the halves that cross-fitting chooses by each other are groups.
+
+    A baseline over both halves, where both are kept, would hold the returns that the other half was chosen by.
+    """
+    context = _CONTEXT.get()
+    if not wanted or context is None:
+        yield
+        return
+    parts = [key.rsplit("_", 2) for key in context.keys]
+    keys = [f"{uid}:{int(session) % 2}_{session}_{index}" for uid, session, index in parts]
+    with using(replace(context, keys=keys)):
+        yield
 
 
 def _compute(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.runs.folder import RunFolder, explain_weightless
 from ragen_verl.runs.plots import learning_curve
 from ragen_verl.training import batch as episodes
-from ragen_verl.training.advantages import estimating
+from ragen_verl.training.advantages import estimating, halved
 from ragen_verl.training.batch_sizes import BatchSizes, WorkerGroupProxy, fit_updates, rows_per_rank
 from ragen_verl.training.monitoring import TrainingMonitor
 from ragen_verl.training.nodes import check_nodes
@@ -215,7 +215,7 @@ class RagenTrainer(PPOTrainerSync):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's step with the estimators of this package."""
-        with estimating(self.config, self.ragen.advantage, batch):
+        with estimating(self.config, self.ragen.advantage, batch), halved(self.ragen.filter.cross_fit):
             return super()._compute_advantage(batch, metrics)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:

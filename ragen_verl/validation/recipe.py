@@ -335,6 +335,12 @@ def _check_filter(config: DictConfig, ragen: RagenConfig) -> None:
             f"ragen.filter.score {ragen.filter.score} is made of the engine's log-probabilities: set "
             "actor_rollout_ref.rollout.calculate_log_probs to true, or use another score."
         )
+    name = config.algorithm.adv_estimator
+    if ragen.filter.cross_fit and name not in ESTIMATORS:
+        raise RecipeError(
+            f"ragen.filter.cross_fit needs baselines within half a group, and algorithm.adv_estimator {name} is verl's "
+            "and sees whole groups: set cross_fit to false, or use an estimator of ragen_verl."
+        )
     if ragen.filter.refills and config.data.gen_batch_size not in (None, 1):
         raise RecipeError(
             f"data.gen_batch_size is {config.data.gen_batch_size} but ragen.filter.on_empty refill takes groups off "

@@ -12,21 +12,14 @@ from pathlib import Path
 
 from paths import ROOT
 
-COMPOSE = """
+CHECK = """
 import shlex, sys
-from hydra import compose, initialize_config_module
-from ragen_verl.config import register_resolvers
+from ragen_verl.cli.prepare import prepare
 from ragen_verl.errors import RecipeError
-from ragen_verl.validation.recipe import check
-register_resolvers()
 for command in sys.argv[1:]:
     recipe, *overrides = shlex.split(command)[2:]
-    with initialize_config_module("ragen_verl.recipes", version_base=None):
-        config = compose(recipe, overrides=overrides)
     try:
-        ragen = check(config)
-        env = ragen.train.envs[0]
-        print("accepted", env.id, ragen.train.groups, ragen.val.envs[0].kwargs, config.algorithm.adv_estimator)
+        print("accepted", prepare(recipe, overrides, machine=False).config.algorithm.adv_estimator)
     except RecipeError as error:
         print("refused", error)
 """
@@ -96,6 +89,6 @@ class Reader:
 
     def check(self, trainings: Sequence[str]) -> list[str]:
         """Each training composed and checked instead of run: `accepted ...` or `refused ...`."""
-        done = self([sys.executable, "-c", COMPOSE, *trainings])
+        done = self([sys.executable, "-c", CHECK, *trainings])
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.startswith(("accepted", "refused"))]

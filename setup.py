@@ -1,7 +1,7 @@
-"""The one thing pyproject.toml cannot say: two import packages that live in folders of other names.
+"""The one thing pyproject.toml cannot say: import packages that live in folders of other names.
 
 `envs/` is imported as `ragen_envs` and `recipes/` as `ragen_verl.recipes`, so that the repository's top level
-shows what people look for.
+shows what people look for. `requirements/` goes along for its lock, which `ragen-verl doctor` reads.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-DATA = (".yaml", ".md", ".txt", ".json", ".safetensors")
+DATA = (".yaml", ".md", ".txt", ".json", ".safetensors", ".lock")
 
 
 def package(name: str, folder: str) -> list[str]:
@@ -26,7 +26,8 @@ setup(
         *find_packages(include=["ragen_verl", "ragen_verl.*"]),
         *package("ragen_envs", "envs"),
         *package("ragen_verl.recipes", "recipes"),
+        "ragen_verl.requirements",
     ],
-    package_dir={"ragen_envs": "envs", "ragen_verl.recipes": "recipes"},
+    package_dir={"ragen_envs": "envs", "ragen_verl.recipes": "recipes", "ragen_verl.requirements": "requirements"},
     package_data={"": [f"*{ending}" for ending in DATA] + ["py.typed"]},
 )

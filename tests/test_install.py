@@ -245,5 +245,6 @@ def test_the_wheel_holds_every_recipe_module_and_weight(tmp_path):
     }
     weights = {path.relative_to(ROOT).as_posix() for path in (ROOT / "ragen_verl/cpu/nano_model").glob("*.*")}
     assert (modules | recipes | environments | weights) - held == set()
+    assert "ragen_verl/requirements/cpu.lock" in held  # the doctor reads it
     assert any(name.endswith("licenses/LICENSE") for name in held)
     assert wheel.stat().st_size < 6e6

@@ -13,6 +13,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,17 @@ VARIABLES = (
 #: Seconds a probe may take. Importing verl or vLLM for the first time on a slow disk takes most of a minute.
 TIMEOUTS = {"torch_build": 120, "driver": 180, "ray_worker": 240, "vllm_engine": 240}
 PLUGIN_PROCESSES = ("driver", "ray_worker", "vllm_engine")
+LOCK = Path("requirements") / "cpu.lock"
 _GB = 1024**3
+
+
+@cache
+def locked() -> dict[str, str]:
+    """Package -> version of the CPU stack that was tried: requirements/cpu.lock, which the wheel carries as well."""
+    package = Path(__file__).parents[1]
+    file = next(one for one in (package / LOCK, package.parent / LOCK) if one.is_file())
+    lines = (line.partition("#")[0].strip() for line in file.read_text("utf-8").splitlines())
+    return dict(line.split("==") for line in lines if line)
 
 
 @dataclass(frozen=True)

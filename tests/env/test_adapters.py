@@ -297,6 +297,7 @@ def test_a_text_that_breaks_the_environment_cuts_the_episode_off(odd):
         ("minigrid:MiniGrid-Empty-5x5-v0", {"view": "side"}, BadEnvKwargs, "full, agent"),
         ("textarena:Wordel-v0", {}, UnknownEnv, "Wordle-v0"),
         ("textarena:ConnectFour-v0", {}, RecipeError, "several players"),
+        ("textarena:BabyAiText-v0", {}, RecipeError, "needs another package"),
         ("textarena:GuessTheNumber-v0", {"colour": 1}, BadEnvKwargs, "'colour'"),
         pytest.param(*("reasoning-gym:countdwn", {}, UnknownEnv, "did you mean countdown"), marks=slow),
         pytest.param(*("reasoning-gym:countdown", {"colour": 1}, BadEnvKwargs, "'colour'"), marks=slow),
@@ -489,6 +490,26 @@ def test_the_global_generators_come_back_after_an_error():
         random.random()
         raise ZeroDivisionError
     assert random.getstate() == before
+
+
+@pytest.mark.parametrize(
+    ("game", "move"), [("Countdown", "[0 1 +]"), ("Cryptarithm", "[S 9]"), ("Slitherlink", "[h 0 0]")]
+)
+def test_textarena_games_that_log_actions_wrongly_are_played(game, move):
+    env = make(f"textarena:{game}-v0")
+    first, _ = env.reset(seed=0)
+    refused = env.step("nothing")
+    assert not refused.info["action_is_valid"] and "invalid move" in refused.observation
+    played = env.step(move)
+    assert played.info["action_is_valid"] and not played.truncated and played.observation not in ("", first)
+    assert move not in played.observation
+
+
+def test_textarena_prints_nothing(capfd):
+    env = make("textarena:RushHour-v0")
+    for seed in range(3):
+        env.reset(seed=seed)
+    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize(("budget", "wanted"), [(None, 200), (500, 475), (20, 20)])

@@ -57,8 +57,9 @@ class GemEnv(ExternalEnv):
     ## Starting State
 
     `reset(seed=seed)` of the environment. It draws from Python's and numpy's global generators: each environment has a
-    stream of its own (`randomness.GlobalRandomness`), which (seed, member) continues after the reset. What a game draws
-    later is the member's luck: new tiles in 2048, the mines in Minesweeper, which are laid at the first reveal.
+    stream of its own (`randomness.GlobalRandomness`), seeded anew by seed and rollout index after the reset. What a
+    game draws later differs between rollouts: new tiles in 2048, the mines in Minesweeper, which are laid at the first
+    reveal.
 
     ## Rewards
 
@@ -148,7 +149,7 @@ class GemEnv(ExternalEnv):
             self.max_actions = min(turns, MOST_ACTIONS)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start with the group's seed, then hand over the member's luck."""
+        """Start with the group's seed, then hand over the generator of this rollout."""
         super().reset(seed=seed, options=options)
         if self._module == _PUZZLES:
             self.game.idx = 0  # it counts episodes, and changes its questions after as many as there are

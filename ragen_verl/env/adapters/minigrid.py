@@ -49,8 +49,8 @@ class MiniGridEnv(GymnasiumEnv):
 
     ## Starting State
 
-    `reset(seed=seed)` of the environment; afterwards the generator is the one of (seed, member), for the tasks whose
-    obstacles move.
+    `reset(seed=seed)` of the environment; afterwards the generator is the one of seed and rollout index, for the tasks
+    whose obstacles move.
 
     ## Rewards
 

@@ -36,9 +36,9 @@ class OpenEnvEnv(ExternalEnv):
 
     ## Starting State
 
-    The server's `reset` with the group's seed, and "seed-member" as the id of the episode. OpenEnv has no notion of
-    members: unless the server uses that id, they share their luck, and a server that ignores seeds is reproducible
-    by nothing that a client can do.
+    The server's `reset` with the group's seed, and "seed-index" as the id of the episode. OpenEnv has no notion of a
+    rollout index: unless the server uses that id, a group shares its transitions, and a server that ignores seeds is
+    reproducible by nothing that a client can do.
 
     ## Rewards
 

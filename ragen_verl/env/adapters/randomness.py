@@ -1,7 +1,7 @@
 """A stream of Python's and numpy's global random numbers for each environment that draws from them.
 
 Many packages call `random.choice` or `np.random.randint` and seed these generators for the whole process: two games
-in two threads then change each other's luck. `GlobalRandomness` gives each game a stream of its own. While a call of
+in two threads then change each other's draws. `GlobalRandomness` gives each game a stream of its own. While a call of
 the game runs, the process's generators hold the game's state, afterwards what they held before; one lock lets one such
 call run at a time.
 

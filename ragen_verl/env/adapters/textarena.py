@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import platform
 from typing import Any
 
 from ragen_verl.env.adapters.external import (
@@ -24,6 +25,7 @@ _VARIANTS = ("-raw", "-train")
 _DEFAULT_ACTIONS = 50
 _MOST_CHARACTERS = 10_000
 _ERRORS_ALLOWED = 10**9
+_PLAYED = "PLAYER_ACTION"
 
 
 class TextArenaEnv(ExternalEnv):
@@ -45,7 +47,7 @@ class TextArenaEnv(ExternalEnv):
     ## Starting State
 
     `reset(seed=seed)` of the game. It draws from Python's global generator: each game has a stream of its own
-    (`randomness.GlobalRandomness`), seeded by the group's seed for the reset and by (seed, member) afterwards.
+    (`randomness.GlobalRandomness`), seeded by the group's seed for the reset, by seed and rollout index afterwards.
 
     ## Rewards
 
@@ -79,7 +81,9 @@ class TextArenaEnv(ExternalEnv):
         if bare not in known:
             raise unknown(name, [one for one in known if not one.endswith(_VARIANTS)], "TextArena")
         self.randomness = GlobalRandomness()
-        self.game = self._build(package, f"{bare}-raw", kwargs)
+        self.game = self._build(package, f"{bare}-raw" if f"{bare}-raw" in known else bare, kwargs)
+        # Some games print at every attempt to make a puzzle. Their module gets a silent print: others go on printing.
+        vars(inspect.getmodule(type(self.game)))["print"] = _silent
         self._board = ""
         self._budget_given = max_actions is not None
         if max_actions is None:
@@ -94,6 +98,14 @@ class TextArenaEnv(ExternalEnv):
         except LookupError as error:
             data = needs_nltk("words averaged_perceptron_tagger_eng")
             raise reject("textarena", f"{self.name} {data}") from error
+        except SyntaxError as error:
+            raise reject(
+                "textarena",
+                f"{self.name} needs a newer Python than {platform.python_version()}, for which its module does not "
+                f"compile ({error.msg}): choose another game.",
+            ) from error
+        except ImportError as error:
+            raise reject("textarena", f"{self.name} needs another package ({one_line(error, 200)}).") from error
         except Exception as error:
             raise reject("textarena", f"{self.name} cannot be built ({one_line(error, 300)}).") from error
         # Only a reset would show the kind of game, and some take minutes for one.
@@ -107,7 +119,7 @@ class TextArenaEnv(ExternalEnv):
         return min(turns + 1, MOST_ACTIONS) if isinstance(turns, int) and turns > 0 else _DEFAULT_ACTIONS
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start the game with the group's seed, then hand over the member's luck."""
+        """Start the game with the group's seed, then hand over the generator of this rollout."""
         super().reset(seed=seed, options=options)
         self.randomness.seed(self.seed)
         with self.randomness():
@@ -119,7 +131,7 @@ class TextArenaEnv(ExternalEnv):
             self.max_actions = self._budget(state.max_turns)
         _, messages = self.game.get_observation()
         self._board = ""
-        prompts = [text for _, text, kind in messages if kind.name == "PROMPT"]
+        prompts = [text for kind, text in map(_kind_and_text, messages) if kind == "PROMPT"]
         self.instruction = cut("\n".join(prompts).strip())
         return self.begin(self._said(messages) or "The game begins.")
 
@@ -150,10 +162,25 @@ class TextArenaEnv(ExternalEnv):
 
         The last board is shown again where the game shows none, as after an invalid move.
         """
-        own = [text.strip() for _, text, kind in messages if kind.name not in ("PROMPT", "PLAYER_ACTION")]
-        boards = [text.strip() for _, text, kind in messages if kind.name == "GAME_BOARD"]
+        said = list(map(_kind_and_text, messages))
+        own = [text.strip() for kind, text in said if kind not in ("PROMPT", _PLAYED)]
+        boards = [text.strip() for kind, text in said if kind == "GAME_BOARD"]
         if boards:
             self._board = boards[-1]
         elif self._board:
             own.append(self._board)
         return cut("\n".join(own))
+
+
+def _kind_and_text(message: Any) -> tuple[str, str]:
+    """Return what kind of message this is, and its text.
+
+    Countdown, Cryptarithm and Slitherlink of 0.7.4 write down the player's action with its fields in a wrong order, so
+    that a text stands in the place of the kind.
+    """
+    _, text, kind = message
+    return getattr(kind, "name", _PLAYED), str(text)
+
+
+def _silent(*values: Any, **options: Any) -> None:
+    """Stands for `print`."""

@@ -48,7 +48,7 @@ class VerifiersEnv(ExternalEnv):
     ## Starting State
 
     The task whose number is the group's seed, counted round. Their code may draw from the process's global generators:
-    each environment has a stream of its own, seeded by the group's seed for the reset and by (seed, member)
+    each environment has a stream of its own, seeded by the group's seed for the reset, by seed and rollout index
     afterwards, and a lock lets one call run at a time in a process.
 
     ## Rewards

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from ragen_envs.common.shared import share
 
 from ragen_verl.errors import MissingExtra, RecipeError
 
@@ -19,8 +19,6 @@ Split = Literal["train", "val"]
 
 _READERS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 _VAL_ONE_IN = 10
-_tables: dict[tuple, Table] = {}
-_lock = threading.Lock()
 
 
 def check_split(name: str, split: str | None) -> None:
@@ -88,10 +86,7 @@ def load(
         RecipeError: the table cannot be read, lacks a column or has no row.
     """
     source = (str(dataset), config, hub_split, split, tuple(key), tuple(columns))
-    with _lock:  # hundreds of episodes begin at once: one of them reads
-        if source not in _tables:
-            _tables[source] = _load(*source)
-        return _tables[source]
+    return share(_load, *source).value  # hundreds of episodes begin at once: one of them reads
 
 
 def _load(

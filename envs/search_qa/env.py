@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import string
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from ragen_envs.common.arguments import check_choice, check_seconds, check_whole
 from ragen_envs.common.bm25 import Bm25
 from ragen_envs.common.http import check_url, post_json
+from ragen_envs.common.shared import share
 from ragen_envs.search_qa.fictional_world import Passage, Question, world
 
 from ragen_verl.env import Step
@@ -114,7 +114,7 @@ class SearchQA(FreeTextEnv):
             raise RecipeError("SearchQA needs corpus and questions together: give both or neither.")
         self.split, self.results, self.reward, self.f1_threshold = split, results, reward, float(f1_threshold)
         self.url, self.timeout, self.retries = url, timeout, retries
-        self._source = (corpus, questions, url is None)
+        self._shared = share(_library, corpus, questions, url is None)
         self._numbers = _numbers(len(self.library.questions), split)
         if not self._numbers:
             raise RecipeError(f"SearchQA has {len(self.library.questions)} questions, too few for the split {split!r}.")
@@ -129,7 +129,7 @@ class SearchQA(FreeTextEnv):
     @property
     def library(self) -> Library:
         """Corpus and questions, shared by all instances of this process and therefore not part of a copy."""
-        return shared(*self._source)
+        return self._shared.value
 
     @property
     def question(self) -> Question | None:
@@ -245,25 +245,17 @@ class Library(NamedTuple):
         return [self.texts[place] for place in self.index.search(query, k)]
 
 
-_libraries: dict[tuple, Library] = {}
-_lock = threading.Lock()
-
-
-def shared(corpus: str | None, questions: str | None, local: bool) -> Library:
-    """Return the library of these files, built at the first call in this process."""
-    with _lock:
-        key = (corpus, questions, local)
-        if key not in _libraries:
-            passages, asked = world() if corpus is None or questions is None else ([], [])
-            if corpus is not None:
-                passages = [_passage(line) for line in _lines(corpus, "corpus")]
-            if questions is not None:
-                asked = [_question(line) for line in _lines(questions, "questions")]
-            if not passages:
-                raise RecipeError(f"SearchQA's corpus {corpus!r} has no passage.")
-            texts = tuple(f"{title}: {text}" if title else text for title, text in passages) if local else ()
-            _libraries[key] = Library(tuple(asked), texts, Bm25(texts) if local else None)
-        return _libraries[key]
+def _library(corpus: str | None, questions: str | None, local: bool) -> Library:
+    """Build the library of these files."""
+    passages, asked = world() if corpus is None or questions is None else ([], [])
+    if corpus is not None:
+        passages = [_passage(line) for line in _lines(corpus, "corpus")]
+    if questions is not None:
+        asked = [_question(line) for line in _lines(questions, "questions")]
+    if not passages:
+        raise RecipeError(f"SearchQA's corpus {corpus!r} has no passage.")
+    texts = tuple(f"{title}: {text}" if title else text for title, text in passages) if local else ()
+    return Library(tuple(asked), texts, Bm25(texts) if local else None)
 
 
 def _lines(path: str, what: str) -> Iterator[Mapping[str, Any]]:

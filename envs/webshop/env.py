@@ -8,7 +8,7 @@ import numpy as np
 from ragen_envs.common.arguments import check_choice, check_switch, check_whole
 from ragen_envs.webshop.catalogue import BUTTONS, SPLITS, Catalogue, Goal, Product
 from ragen_envs.webshop.reward import score
-from ragen_envs.webshop.shops import shared
+from ragen_envs.webshop.shops import open_shop
 
 from ragen_verl.env import Step
 from ragen_verl.env.text import FreeTextEnv, parse_call
@@ -93,7 +93,7 @@ class WebShop(FreeTextEnv):
         if data_dir is not None and not isinstance(data_dir, str):
             raise RecipeError(f"WebShop's data_dir must be the path of a folder, not {data_dir!r}.")
         check_switch("WebShop's show_attributes", show_attributes)
-        self.binary, self.split, self._source = reward == "binary", split, (data_dir, products)
+        self.binary, self.split, self._shop = reward == "binary", split, open_shop(data_dir, products)
         self._details = tuple(name for name in _DETAILS if show_attributes or name != "attributes")
         if not self.catalogue.span(split):
             raise RecipeError(f"WebShop has {len(self.catalogue.goals)} goals, too few for the split {split!r}.")
@@ -113,7 +113,7 @@ class WebShop(FreeTextEnv):
     @property
     def catalogue(self) -> Catalogue:
         """The shop, shared by all instances of this process and therefore not part of a copy."""
-        return shared(*self._source)
+        return self._shop.value
 
     @property
     def goal(self) -> Goal | None:

@@ -14,6 +14,7 @@ from environment_contract import HOSTILE, check_contract, check_step, play_oracl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_server import serve
+from ragen_envs.common import shared
 from ragen_envs.search_qa import env as search_qa
 from ragen_envs.search_qa.env import exact_match, f1
 from ragen_envs.search_qa.fictional_world import world
@@ -317,7 +318,7 @@ def test_a_server_that_hangs_or_is_not_there_is_given_up():
 
 
 def test_a_missing_library_is_named_and_a_server_needs_none(monkeypatch):
-    monkeypatch.setattr(search_qa, "_libraries", {})
+    shared.forget()
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(MissingExtra, match=r'pip install "ragen-verl\[search\]"'):
         make("SearchQA-v0")

@@ -13,7 +13,8 @@ import pytest
 from environment_contract import HOSTILE, check_contract, check_step, play_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ragen_envs.webshop import WebShop, catalogue, shops
+from ragen_envs.common import shared
+from ragen_envs.webshop import WebShop, catalogue
 from ragen_envs.webshop.catalogue import BUTTONS, Goal, Product, clickable_options, price_limit, typable
 from ragen_envs.webshop.reward import common_subsequence, score, token_set_ratio, type_score
 from random_play import random_plan
@@ -62,8 +63,8 @@ def test_splits_are_those_of_the_reference_and_share_no_goal():
         assert shop.goals.index(env.goal) in spans["val"]
 
 
-def test_one_shop_for_all_instances_also_from_many_threads(monkeypatch):
-    monkeypatch.setattr(shops, "_shared", {})
+def test_one_shop_for_all_instances_also_from_many_threads():
+    shared.forget()
     with ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda _: WebShop(products=60).catalogue, range(32)))
     assert len(set(map(id, found))) == 1
@@ -105,11 +106,9 @@ def test_from_anywhere_the_oracle_finds_back():
 
 def shop_with(*products: Product, goal: Goal | None = None, **kwargs) -> WebShop:
     """An environment that sells these products."""
-    key = (f"test shop {len(shops._shared)}", None)
     goals = [goal or replace(GOAL, product=products[0])] * 6
-    shops._shared[key] = catalogue.Catalogue.of(products, goals)
     env = WebShop(**kwargs)
-    env._source = key
+    env._shop = shared.Shared((catalogue.Catalogue.of, products, goals))
     env.reset(seed=0)
     return env
 
@@ -370,7 +369,6 @@ def test_whatever_options_are_called_they_can_be_clicked(names):
             assert "\n" not in value and value not in BUTTONS
             assert check_step(env, f"click[{value}]").info["action_is_valid"]
     assert check_step(env, "click[buy now]").terminated
-    del shops._shared[env._source]
 
 
 def test_what_an_answer_could_not_hold_is_left_out_of_names():
@@ -389,7 +387,7 @@ def test_no_text_breaks_a_step(seed, actions):
 
 
 def test_a_missing_library_is_named(monkeypatch):
-    monkeypatch.setattr(shops, "_shared", {})
+    shared.forget()
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(MissingExtra, match=r'pip install "ragen-verl\[search\]"'):
         make("WebShop-v0")

@@ -272,9 +272,8 @@ def create_app(settings: Settings) -> FastAPI:
         if call not in _CALLS:
             raise Refusal(404, "request", f"there is no call {call[:20]!r}: the calls are {', '.join(_CALLS)}")
         try:
-            async with asyncio.timeout(settings.request_seconds):
-                body = await _body(request, call, settings.max_bytes)
-        except TimeoutError:
+            body = await asyncio.wait_for(_body(request, call, settings.max_bytes), settings.request_seconds)
+        except asyncio.TimeoutError:
             raise Refusal(408, "request", f"the body was not there within {settings.request_seconds:g} s") from None
         session = sessions.find(id, name, call, body["number"])
         return _json(*await sessions.answer(name, session, call, body))

@@ -1,4 +1,4 @@
-"""`ragen.diagnostics` and `ragen.stop`: what is watched while training, and what a warning does."""
+"""`ragen.diagnostics` and `ragen.stop`: what is measured while training, and what a warning does."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Drift:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What is watched while training.
+    """What is measured while training.
 
     Attributes:
-        baseline_steps: first steps whose median every metric is held against.
+        baseline_steps: first steps whose median every metric is compared with.
         window: last steps whose median says where a metric is now.
         indicators, causes: options of registered indicators and causes, name -> option -> value.
         drift, mutual_information, gradient_signal: their own blocks.

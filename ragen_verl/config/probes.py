@@ -36,7 +36,7 @@ class GradientSignal:
     Attributes:
         enabled: measure it. One measurement costs four to six times the backward passes of an epoch over the batch.
         every: steps between two measurements; the first step is measured.
-        buckets: quantiles of the groups' reward spread.
+        buckets: quantiles of the groups' standard deviation of returns.
     """
 
     enabled: bool = False
@@ -62,6 +62,6 @@ class GradientSignal:
             )
         if group_size < 2:
             raise RecipeError(
-                "ragen.diagnostics.gradient_signal sorts groups by the spread of their returns, and "
+                "ragen.diagnostics.gradient_signal sorts groups by the standard deviation of their returns, and "
                 f"actor_rollout_ref.rollout.n is {group_size}: use n of 2 or more, or set its enabled to false."
             )

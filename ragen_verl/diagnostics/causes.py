@@ -20,7 +20,7 @@ from ragen_verl.diagnostics.series import ACCURACY, CHANCE, NOISE, PERFORMANCE, 
 from ragen_verl.names import REWARD_STD, TRAIN_SUCCESS, TRAIN_VALID
 from ragen_verl.numerics import ZERO_STD
 
-# FrozenLake-PPO and Sokoban-PPO pass a half well before the spread is gone (figure 6); at level or rising success it
+# FrozenLake-PPO and Sokoban-PPO pass a half well before nothing is left (figure 6); at level or rising success it
 # takes more, as rare successes scatter it. With performance held only what the success rate does not explain counts.
 STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
 
@@ -40,7 +40,7 @@ BY_STD = (
 @cause(
     "variance_death",
     reads=(REWARD_STD,),
-    advice="Filter groups by the spread of their returns (ragen.filter), use more members per group "
+    advice="Filter groups by the standard deviation of their returns (ragen.filter), use more members per group "
     "(actor_rollout_ref.rollout.n), a higher temperature, or environments of another difficulty.",
 )
 def variance_death(trace: Trace) -> Evidence | None:
@@ -49,7 +49,7 @@ def variance_death(trace: Trace) -> Evidence | None:
     if one.baseline is None or solved(trace):
         return None
     if max(one.values) <= ZERO_STD:
-        return Evidence(REWARD_STD, one.baseline, one.recent, "no group ever had a spread of returns")
+        return Evidence(REWARD_STD, one.baseline, one.recent, "no group ever had returns that differ")
     state = performance(trace)
     advice = BY_STD if state is Performance.LOST else ""
     if state is not Performance.HELD:
@@ -76,7 +76,7 @@ def _dead(values: Sequence[float], level: float) -> int:
 
 
 def _explained(trace: Trace) -> float:
-    """What a higher success rate p alone makes of the spread: returns of 0 and 1 have the std sqrt(p (1 - p))."""
+    """What a higher success rate p alone makes of the std: returns of 0 and 1 have sqrt(p (1 - p))."""
     success = trace[TRAIN_SUCCESS]
     if success.baseline is None or not 0 < success.baseline < 1:
         return 1.0
@@ -110,8 +110,8 @@ ENTROPY_RISE = 0.5  # nats: a model of nearly no entropy doubles it by exploring
 @cause(
     "entropy_explosion",
     reads=("actor/entropy",),
-    advice="Lower actor_rollout_ref.actor.entropy_coeff and the learning rate; check that groups have any spread of "
-    "returns, since without one only noise is left to follow.",
+    advice="Lower actor_rollout_ref.actor.entropy_coeff and the learning rate; check that returns differ inside "
+    "groups, since where they do not only noise is left to follow.",
 )
 def entropy_explosion(trace: Trace) -> Evidence | None:
     """Tokens have become noise: twice the entropy without being better, or three times whatever the reward."""
@@ -132,7 +132,7 @@ GRAD_FLOOR = 1.0  # verl's default optim.clip_grad: a norm below it is not even 
     "gradient_spike",
     reads=("actor/grad_norm",),
     advice="Go back to the last good checkpoint; lower the learning rate and actor_rollout_ref.actor.optim.clip_grad; "
-    "filter groups without spread (ragen.filter).",
+    "filter groups of equal returns (ragen.filter).",
 )
 def gradient_spike(trace: Trace) -> Evidence | None:
     """The gradient norm has left its scale and stays there; a single outlier is clipped and forgotten."""
@@ -174,8 +174,8 @@ REPEATED = 0.4  # of the early share of distinct n-grams inside a trajectory
         *(ACCURACY, CHANCE, "mi/conditional_entropy"),
         *("echo/shared", "echo/distinct_within"),
     ),
-    advice="Filter groups by the spread of their returns (ragen.filter), and weaken what does not depend on the task: "
-    "actor_rollout_ref.actor.kl_loss_coef and entropy_coeff.",
+    advice="Filter groups by the standard deviation of their returns (ragen.filter), and weaken what does not "
+    "depend on the task: actor_rollout_ref.actor.kl_loss_coef and entropy_coeff.",
 )
 def template_collapse(trace: Trace) -> Evidence | None:
     """Thoughts no longer depend on the prompt: low mutual information at live entropy (RAGEN-2).

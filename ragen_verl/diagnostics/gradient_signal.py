@@ -1,8 +1,8 @@
 """Gradient signal: does the task's gradient come from the groups whose returns differ? (RAGEN-2, arXiv 2604.06268)
 
-The task gradient of a prompt is bounded by the spread of its returns, |g_task(x)| <= C sqrt(Var[R | X=x]), while the
-gradients of the entropy bonus and of KL do not depend on rewards. So where the spread is small the regularisers are
-what moves the weights. Here groups are put into buckets by spread and measured norms become metrics; numpy only, the
+The task gradient of a prompt is bounded by the standard deviation of its returns, |g_task(x)| <= C sqrt(Var[R | X=x]),
+while the gradients of the entropy bonus and of KL do not depend on rewards. So where that is small the regularisers are
+what moves the weights. Here groups are put into buckets by it and measured norms become metrics; numpy only, the
 norms come from `ragen_verl.training.probes`.
 """
 
@@ -25,33 +25,33 @@ class Bucket:
     """Rows that are measured together.
 
     Attributes:
-        name: `all`, or `bucket_1` (the least spread) up to `bucket_<n>`, as RAGEN-2 names them.
+        name: `all`, or `bucket_1` (the smallest standard deviation) up to `bucket_<n>`, as RAGEN-2 names them.
         rows: indices into the batch, ascending.
-        spreads: sample standard deviation of the raw returns of each of its groups, shape (groups,).
+        stds: sample standard deviation of the raw returns of each of its groups, shape (groups,).
     """
 
     name: str
     rows: tuple[int, ...]
-    spreads: tuple[float, ...]
+    stds: tuple[float, ...]
 
 
-def split(rows_of: Sequence[Sequence[int]], spreads: Sequence[float], buckets: int) -> list[Bucket]:
-    """Put groups into quantiles of their spread, the whole batch first.
+def split(rows_of: Sequence[Sequence[int]], stds: Sequence[float], buckets: int) -> list[Bucket]:
+    """Put groups into quantiles of their standard deviation, the whole batch first.
 
-    Groups of equal spread share a bucket, so the result does not depend on their order; a bucket that stays empty is
-    left out. Without two different spreads there is nothing to compare, and the whole batch is all that is returned.
+    Groups of equal ones share a bucket, so the result does not depend on their order; a bucket that stays empty is
+    left out. Without two different ones there is nothing to compare, and the whole batch is all that is returned.
 
     Args:
         rows_of: the rows of each group.
-        spreads: sample standard deviation of each group's raw returns, shape (groups,).
+        stds: sample standard deviation of each group's raw returns, shape (groups,).
         buckets: quantiles at most.
 
     Raises:
-        ValueError: a spread is missing or not finite.
+        ValueError: one is missing or not finite.
     """
-    values = np.asarray(spreads, dtype=np.float64)
+    values = np.asarray(stds, dtype=np.float64)
     if len(values) != len(rows_of) or not np.isfinite(values).all():
-        raise ValueError(f"{len(rows_of)} groups need as many finite spreads, not {list(spreads)}")
+        raise ValueError(f"{len(rows_of)} groups need as many finite standard deviations, not {list(stds)}")
     members: dict[int, list[int]] = {}
     for group, value in enumerate(values):
         quantile = int((values < value).sum()) * min(buckets, len(values)) // len(values)
@@ -93,7 +93,7 @@ def summarize(
         prefix = f"grad_norm/{bucket.name}"
         metrics |= {f"{prefix}/{component}": float(norm) for component, norm in found.items()}
         for name, statistic in (("mean", np.mean), ("min", np.min), ("max", np.max)):
-            metrics[f"{prefix}/reward_std_{name}"] = float(statistic(bucket.spreads))
+            metrics[f"{prefix}/reward_std_{name}"] = float(statistic(bucket.stds))
         metrics[f"{prefix}/sample_count"] = float(len(bucket.rows))
         metrics[f"{prefix}/sample_pct"] = len(bucket.rows) / total
         noise = sum(abs(weight) * found.get(component, 0.0) for component, weight in coefficients.items())

@@ -19,7 +19,7 @@ import numpy as np
 
 from ragen_verl.errors import RecipeError
 
-STD_EPS = 1e-3  # RAGEN-2: added to the marginal's spread, in nats
+STD_EPS = 1e-3  # RAGEN-2: added to the marginal's standard deviation, in nats
 EMA_DECAY = 0.9  # RAGEN-2
 RANKS = (2, 4, 8)  # k of retrieval accuracy at k
 
@@ -61,7 +61,7 @@ def retrieval(scores: np.ndarray, own: np.ndarray, k: int = 1) -> float:
 
 @dataclass
 class SpreadEma:
-    """The marginal's spread averaged over measurements: `decay` x the old average + (1 - `decay`) x the new value.
+    """The marginal's standard deviation averaged: `decay` x the old average + (1 - `decay`) x the new value.
 
     The first value starts the average. It is not stored in checkpoints: a resumed run starts it anew.
     """
@@ -85,7 +85,7 @@ def measure(
         scores: log p(z_i | x_j) summed over the tokens of z_i, nats, shape (rows, columns); columns differ.
         own: column of the prompt that row i answered, shape (rows,); its frequencies are p(x_j).
         lengths: tokens of z_i, 1 or more, shape (rows,).
-        ema: the average of the marginal's spread; without it there is no `z_score_ema`.
+        ema: the average of the marginal's standard deviation; without it there is no `z_score_ema`.
         name: of this matrix in `ema`.
 
     Returns:
@@ -121,14 +121,14 @@ def measure(
     pairs = {"": lengths, "_per_sequence": np.ones(rows)}
     for suffix, divisor in pairs.items():
         given, mixed = matched(scores, own) / divisor, marginal(scores, weights) / divisor
-        spread = float(mixed.std())
+        std = float(mixed.std())
         result[f"estimate{suffix}"] = float((given - mixed).mean())
         result[f"conditional_entropy{suffix}"] = float(-given.mean())
         result[f"marginal_entropy{suffix}"] = float(-mixed.mean())
-        result[f"marginal_std{suffix}"] = spread
-        result[f"z_score{suffix}"] = float((given - mixed).mean() / (spread + STD_EPS))
+        result[f"marginal_std{suffix}"] = std
+        result[f"z_score{suffix}"] = float((given - mixed).mean() / (std + STD_EPS))
         if ema is not None:
-            average = ema.update(f"{name}{suffix}", spread)
+            average = ema.update(f"{name}{suffix}", std)
             result[f"z_score_ema{suffix}"] = float((given - mixed).mean() / (average + STD_EPS))
     for k in (1, *(k for k in RANKS if k < columns)):
         suffix = "" if k == 1 else f"_at_{k}"

@@ -85,7 +85,7 @@ def _shared(rows: np.ndarray, grams: np.ndarray, prompts: Sequence[Hashable]) ->
     if present < 2:
         return float("nan")
     kinds = int(grams.max()) + 1
-    spread = np.bincount(np.unique(group * kinds + grams) % kinds, minlength=kinds)  # prompts that have the n-gram
-    others = (spread[grams] - 1) / (present - 1)
+    having = np.bincount(np.unique(group * kinds + grams) % kinds, minlength=kinds)  # prompts that have the n-gram
+    others = (having[grams] - 1) / (present - 1)
     sizes = np.bincount(rows)
     return float((np.bincount(rows, weights=others)[sizes > 0] / sizes[sizes > 0]).mean())

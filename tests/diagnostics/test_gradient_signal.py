@@ -1,4 +1,4 @@
-"""Gradient norms by reward spread: buckets and metrics."""
+"""Gradient norms by the standard deviation of returns: buckets and metrics."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ragen_verl.config.schema import parse
 from ragen_verl.diagnostics.gradient_signal import ALL, split, summarize
 from ragen_verl.errors import RecipeError
 
-# a coarse grid, so that groups of equal spread are common
-SPREADS = st.lists(st.integers(0, 6).map(lambda tenths: tenths / 10), min_size=1, max_size=24)
+# a coarse grid, so that equal groups are common
+STDS = st.lists(st.integers(0, 6).map(lambda tenths: tenths / 10), min_size=1, max_size=24)
 
 
 def rows_of(count: int, size: int = 3) -> list[list[int]]:
@@ -26,41 +26,41 @@ def rows_of(count: int, size: int = 3) -> list[list[int]]:
 
 
 @settings(deadline=None, max_examples=200)
-@given(SPREADS, st.integers(2, 8))
-def test_buckets_divide_the_batch_by_spread(spreads, buckets):
-    groups = rows_of(len(spreads))
-    whole, *parts = split(groups, spreads, buckets)
-    assert whole.name == ALL and list(whole.rows) == list(range(3 * len(spreads)))
-    assert sorted(whole.spreads) == sorted(spreads)
-    if len(set(spreads)) == 1:
+@given(STDS, st.integers(2, 8))
+def test_buckets_divide_the_batch_by_std(stds, buckets):
+    groups = rows_of(len(stds))
+    whole, *parts = split(groups, stds, buckets)
+    assert whole.name == ALL and list(whole.rows) == list(range(3 * len(stds)))
+    assert sorted(whole.stds) == sorted(stds)
+    if len(set(stds)) == 1:
         assert parts == []
     if parts:
         assert len(parts) >= 2 and len(parts) <= buckets
         assert sorted(row for part in parts for row in part.rows) == list(whole.rows)
         for low, high in pairwise(parts):
-            assert max(low.spreads) < min(high.spreads)
+            assert max(low.stds) < min(high.stds)
             assert int(low.name.removeprefix("bucket_")) < int(high.name.removeprefix("bucket_"))
         for part in parts:
-            assert {spreads[row % len(spreads)] for row in part.rows} == set(part.spreads)
+            assert {stds[row % len(stds)] for row in part.rows} == set(part.stds)
 
 
 @settings(deadline=None, max_examples=100)
-@given(SPREADS, st.integers(2, 8), st.integers(0, 99))
-def test_the_order_of_groups_does_not_matter(spreads, buckets, seed):
-    groups = rows_of(len(spreads))
-    order = np.random.default_rng(seed).permutation(len(spreads))
-    shuffled = split([groups[k] for k in order], [spreads[k] for k in order], buckets)
-    assert [(b.name, b.rows, sorted(b.spreads)) for b in shuffled] == [
-        (b.name, b.rows, sorted(b.spreads)) for b in split(groups, spreads, buckets)
+@given(STDS, st.integers(2, 8), st.integers(0, 99))
+def test_the_order_of_groups_does_not_matter(stds, buckets, seed):
+    groups = rows_of(len(stds))
+    order = np.random.default_rng(seed).permutation(len(stds))
+    shuffled = split([groups[k] for k in order], [stds[k] for k in order], buckets)
+    assert [(b.name, b.rows, sorted(b.stds)) for b in shuffled] == [
+        (b.name, b.rows, sorted(b.stds)) for b in split(groups, stds, buckets)
     ]
 
 
-def test_different_spreads_fill_equal_quantiles():
+def test_different_stds_fill_equal_quantiles():
     parts = split(rows_of(12), [k / 10 for k in range(12)], 6)[1:]
     assert [part.name for part in parts] == [f"bucket_{k}" for k in range(1, 7)]
-    assert [len(part.spreads) for part in parts] == [2] * 6
-    # groups that a common return has left without spread stay together
-    assert [len(part.spreads) for part in split(rows_of(6), [0, 0, 0, 0, 1, 2], 3)[1:]] == [4, 2]
+    assert [len(part.stds) for part in parts] == [2] * 6
+    # groups that a common return has left equal stay together
+    assert [len(part.stds) for part in split(rows_of(6), [0, 0, 0, 0, 1, 2], 3)[1:]] == [4, 2]
 
 
 def test_nothing_to_measure():
@@ -72,7 +72,7 @@ def test_nothing_to_measure():
         split(rows_of(2), [0.1], 3)
 
 
-def test_metrics_of_a_signal_that_follows_the_spread():
+def test_metrics_of_a_signal_that_follows_the_std():
     buckets = split(rows_of(4), [0.0, 0.1, 0.2, 0.4], 4)
     norms = [{"task": 1.0, "entropy": 5.0}, *({"task": t, "entropy": 5.0} for t in (0.1, 0.3, 0.9, 2.0))]
     metrics = summarize(buckets, norms, {"entropy": -0.01, "kl": 0.0})

@@ -119,14 +119,14 @@ def test_false_alarms_are_rare_over_many_runs() -> None:
     assert sum(verdict.status != "healthy" for verdict in verdicts) <= 1
 
 
-def test_a_plateau_of_success_without_spread_is_a_note_and_says_so() -> None:
+def test_a_plateau_of_success_without_variance_is_a_note() -> None:
     random = np.random.default_rng(0)
     lines = []
-    for step in range(1, 31):  # success 0.30 to 0.72 while the spread falls from 0.39 to 0.09
+    for step in range(1, 31):  # success 0.30 to 0.72 while the in-group std falls from 0.39 to 0.09
         done = step / 30
         rate = 0.30 + 0.42 * min(1.0, 1.5 * done) + random.normal(0, 0.02)
-        spread = 0.39 * (0.09 / 0.39) ** min(1.0, 1.3 * done)
-        lines.append({"step": step, SUCCESS: rate, REWARD: rate, STD: spread, "actor/entropy": 0.5 - 0.2 * done})
+        std = 0.39 * (0.09 / 0.39) ** min(1.0, 1.3 * done)
+        lines.append({"step": step, SUCCESS: rate, REWARD: rate, STD: std, "actor/entropy": 0.5 - 0.2 * done})
     verdict = judge(lines)
     assert (verdict.status, verdict.primary.cause, verdict.warned) == (NOTE, "variance_death", None)
     assert "success plateau" in verdict.primary.evidence.words
@@ -163,7 +163,7 @@ def test_retrieval_is_held_against_chance() -> None:
     assert judge(fixed).primary is None  # fixed thoughts are another failure
 
 
-def test_no_spread_from_the_start_warns_unless_everything_is_solved() -> None:
+def test_no_variance_from_the_start_warns_unless_solved() -> None:
     def run(success: float) -> list[dict]:
         return [{"step": step, STD: 0.0, SUCCESS: success, REWARD: success} for step in range(1, 31)]
 

@@ -7,7 +7,7 @@ tokens alone, row after row, so that what stands on observation tokens cannot en
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -25,13 +25,15 @@ class AdvantageBatch:
     Attributes:
         rewards: (rows, T) float32, in the environment's unit; a turn's reward on its last sampled token, or rewards on
             any sampled tokens (a KL penalty is on all of them). Others are never read.
-        mask: (rows, T) bool, integer or float, 1 exactly on sampled tokens. A turn is a longest run of them. A row
-            without one is padding and counts nowhere.
+        mask: (rows, T) bool, integer or float, 1 exactly on the tokens that are trained on, called sampled ones here. A
+            row without one is padding and counts nowhere.
         groups: (rows,) int64, the group (initial state) of the row's trajectory.
         trajectories: (rows,) int64, the row's trajectory; it can have several rows, one after the other.
         order: (rows,) int64, place of the row in its trajectory, distinct inside it.
         values: (rows, T) float32, the critic's value before each sampled token, or None.
         states: for each row, for each of its turns, the key of the state that the turn started in, or None.
+        ends: for each row, the column of the last token of each of its turns, ascending; what lies between two of them
+            belongs to the later turn. None: a turn is a longest run of the mask.
 
     Raises:
         ValueError: shapes that do not belong together, or states that are not one per turn.
@@ -44,6 +46,7 @@ class AdvantageBatch:
     order: Tensor
     values: Tensor | None = None
     states: list[list[Hashable]] | None = None
+    ends: Sequence[Sequence[int]] | None = None
 
     def __post_init__(self) -> None:
         shape = self.rewards.shape
@@ -55,6 +58,8 @@ class AdvantageBatch:
             raise ValueError(f"groups, trajectories and order need one entry for each of {shape[0]} rows")
         if self.states is not None and len(self.states) != shape[0]:
             raise ValueError(f"{len(self.states)} rows of states for {shape[0]} rows")
+        if self.ends is not None and len(self.ends) != shape[0]:
+            raise ValueError(f"{len(self.ends)} rows of turn ends for {shape[0]} rows")
 
     @cached_property
     def sampled(self) -> Tensor:
@@ -67,15 +72,18 @@ class AdvantageBatch:
         return self.sampled.reshape(-1).nonzero().squeeze(1)
 
     @cached_property
-    def runs(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Row, first column and column after the last of every run of the mask, row after row; (turns,) int64 each."""
-        edges = torch.nn.functional.pad(self.sampled, (1, 1)).to(torch.int8).diff(dim=1).nonzero()
-        return edges[::2, 0].contiguous(), edges[::2, 1], edges[1::2, 1]
+    def spans(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, number in its row and sampled tokens of every turn that has one, row after row; (turns,) int64 each."""
+        rows, columns = self.sampled.nonzero().unbind(1)
+        most = max(1, self.sampled.shape[1])
+        numbers = turn_numbers(self.sampled, self.ends)[rows, columns]
+        turns, lengths = torch.unique_consecutive(rows * most + numbers, return_counts=True)
+        return turns // most, turns % most, lengths
 
     @cached_property
     def members(self) -> Members:
         """The trajectories that have a sampled token, and their groups."""
-        rows = self.runs[0].unique_consecutive()
+        rows = self.spans[0].unique_consecutive()
         labels, trajectory = torch.unique(self.trajectories[rows], return_inverse=True)
         group = torch.zeros(len(labels), dtype=torch.int64, device=rows.device)
         group[trajectory] = self.groups[rows]
@@ -84,7 +92,7 @@ class AdvantageBatch:
 
     @cached_property
     def turns(self) -> Turns:
-        """The turns of all rows: runs of the mask."""
+        """The turns of all rows."""
         return Turns.of(self)
 
     def stream(self, field: Tensor) -> Tensor:
@@ -163,8 +171,7 @@ class Turns:
     @classmethod
     def of(cls, batch: AdvantageBatch) -> Turns:
         """Find the turns of a batch and put them in the order of their trajectories."""
-        row, first, stop = batch.runs
-        length = stop - first
+        row, place, length = batch.spans
         members = batch.members
         of_row = torch.zeros(len(batch.mask), dtype=torch.int64, device=row.device)
         of_row[members.rows] = members.trajectory
@@ -181,7 +188,7 @@ class Turns:
             row=row,
             trajectory=trajectory,
             number=_placed(chronological, ranks - (counts.cumsum(0) - counts)[owner]),
-            place=ranks - torch.searchsorted(row, row),
+            place=place,
             length=length,
             start=length.cumsum(0) - length,
             after=_placed(chronological, ends[last] - ends),
@@ -215,6 +222,33 @@ class Turns:
     def entries(self, table: Tensor) -> Tensor:
         """One number per turn from a table, (turns,)."""
         return table[self.trajectory, self.number]
+
+
+def turn_numbers(mask: Tensor, ends: Sequence[Sequence[int]] | None) -> Tensor:
+    """The number, from 0, of the turn of its row that each token belongs to.
+
+    Args:
+        mask: (rows, T) bool.
+        ends: see `AdvantageBatch`.
+
+    Returns:
+        (rows, T) int64; it says nothing of tokens outside the mask.
+
+    Raises:
+        ValueError: a token of the mask comes after its row's last turn.
+    """
+    if ends is None:
+        starts = mask.clone()
+        starts[:, 1:] &= ~mask[:, :-1]
+        return (starts.cumsum(dim=1) - 1).clamp(min=0)
+    begun = torch.zeros(mask.shape[0], mask.shape[1] + 1, dtype=torch.int64, device=mask.device)
+    for row, columns in enumerate(ends):
+        begun[row, [column + 1 for column in columns]] = 1
+    numbers = begun[:, :-1].cumsum(dim=1)
+    turns = torch.tensor([len(columns) for columns in ends], dtype=torch.int64, device=mask.device)
+    if (mask & (numbers >= turns[:, None])).any():
+        raise ValueError("a row has sampled tokens after the end of its last turn")
+    return numbers.clamp(max=mask.shape[1] - 1)
 
 
 def _placed(index: Tensor, values: Tensor) -> Tensor:

@@ -60,8 +60,8 @@ def _episode(out: Console, env: Env, state: str) -> tuple[float, str]:
         total += step.reward
         draw(out, env, step.observation)
         out.print(outcome(step.reward, step.info))
-        if step.info.get("success") or step.terminated or step.truncated:
-            return total, str(StopReason.SOLVED if step.info.get("success") else StopReason.FAILED)
+        if stop := StopReason.of_step(step.info.get("success", False), step.terminated, step.truncated):
+            return total, str(stop)
     return total, str(StopReason.ACTION_BUDGET)
 
 

@@ -19,6 +19,7 @@ from ragen_verl.diagnostics.repetition import NGRAM, repetition
 from ragen_verl.diagnostics.series import Trace
 from ragen_verl.names import REWARD_MEAN, REWARD_STD, TRAIN_SUCCESS
 from ragen_verl.plugins import Accepts
+from ragen_verl.rollout.trajectory import environment_of
 
 WORDS = Accepts(lambda count: count >= 1, "a whole number of 1 or more")
 
@@ -84,7 +85,7 @@ def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: Annotated[int, WOR
     }
     by_env: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in played:
-        by_env[record["env_id"]].append(record)
+        by_env[environment_of(record)].append(record)
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for members in by_env.values():
         texts = [[turn[key] for turn in record["turns"]] for record in members]

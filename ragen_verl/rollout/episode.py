@@ -85,6 +85,7 @@ async def play(
     limits: Limits,
     workers: EnvWorkers,
     env_id: str | None = None,
+    env_name: str | None = None,
     context: Context = FULL,
     shared_rng: bool = False,
 ) -> Trajectory:
@@ -92,13 +93,15 @@ async def play(
 
     Args:
         env: a fresh environment, or what builds it, called in a worker thread; used by this episode alone.
-        seed, member: the group's seed, which fixes the initial state, and the number of this episode in its group.
+        seed, rollout_index: the group's seed, which fixes the initial state, and the number of this episode in it.
         protocol, chat, limits: prompts and budgets; token ids; sizes.
         generate: the engine.
         workers: the threads that environment calls run in.
-        env_id: name for the record; None takes the environment's registered id or its class name.
+        env_id: id for the record; None takes the environment's registered id or its class name.
+        env_name: the environment's name in metrics, where it is not its id.
         context: what of its past a turn's prompt shows.
-        shared_rng: the environment is started as member 0 whatever the member, so that a group shares its luck.
+        shared_rng: the environment is started as number 0 whatever the number, so that a group shares the randomness of
+            its transitions.
 
     Returns:
         The trajectory, whatever happened. An environment that raised or hung, or an engine that raised or sampled
@@ -107,7 +110,7 @@ async def play(
         built; one whose server cannot be reached now is a failure like any other.
     """
     name = env_id or getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
-    trajectory = Trajectory(name, seed, rollout_index, row_per_turn=context.row_per_turn)
+    trajectory = Trajectory(name, seed, rollout_index, row_per_turn=context.row_per_turn, env_name=env_name)
     guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory, 0 if shared_rng else rollout_index)
     started = time.perf_counter()
     try:
@@ -115,7 +118,7 @@ async def play(
             await _Episode(guard, protocol, chat, generate, limits, trajectory, context).run()
         except _Failure as failure:
             trajectory.stop_reason, trajectory.error = failure.reason, str(failure)
-            log.warning("%s, seed %s, member %s: %s: %s", name, seed, rollout_index, failure.reason, failure)
+            log.warning("%s, seed %s, rollout %s: %s: %s", name, seed, rollout_index, failure.reason, failure)
         if not guard.hung:
             await guard.close()
     finally:
@@ -138,7 +141,7 @@ class _Outcome(NamedTuple):
 
     observation: str
     reward: float
-    done: bool
+    stop: StopReason | None
     info: dict[str, Any]
 
 
@@ -234,10 +237,7 @@ class _Episode:
                 turn.observation = outcome.observation
                 turn.num_valid -= not outcome.info.get("action_is_valid", True)
                 turn.effective = turn.effective or bool(outcome.info.get("action_is_effective", False))
-                if outcome.info.get("success", False):
-                    stop = StopReason.SOLVED  # also without an end: an environment may only say that it is solved
-                elif outcome.done:
-                    stop = StopReason.FAILED
+                stop = outcome.stop
                 if stop is not None:
                     break
         finally:
@@ -371,4 +371,6 @@ def _checked(result: Any) -> _Outcome:
         raise ValueError(f"the reward is {reward}")
     if not isinstance(info, dict):
         raise TypeError(f"info is {type(info).__name__}, not a dict")
-    return _Outcome(_text(observation), reward, bool(terminated) or bool(truncated), plain(info))
+    info = plain(info)
+    stop = StopReason.of_step(bool(info.get("success")), bool(terminated), bool(truncated))
+    return _Outcome(_text(observation), reward, stop, info)

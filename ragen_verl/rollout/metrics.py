@@ -13,11 +13,12 @@ from math import isfinite
 from typing import Any
 
 from ragen_verl.names import EPISODES
-from ragen_verl.rollout.trajectory import StopReason
+from ragen_verl.rollout.trajectory import StopReason, environment_of
 
 # name under the prefix -> key of a trajectory's metrics: averaged over the environments together
 TOTALS = {
     "success": "success",
+    "truncated": "truncated",
     "return": "return",
     "valid": "valid_turn_ratio",
     "response_length": "response_length",
@@ -31,10 +32,10 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
     """Metrics of one batch.
 
     Args:
-        records: `Trajectory.record()` of each trajectory, of any number of environments; read are `env_id` (the name
-            in the metrics), `seed`, `stop_reason`, `excluded`, `metrics` (`Trajectory.metrics()`) and perhaps `kept`.
+        records: `Trajectory.record()` of each trajectory, of any number of environments; read are `env` (the name in
+            the metrics), `seed`, `stop_reason`, `excluded`, `metrics` (`Trajectory.metrics()`) and perhaps `kept`.
         prefix: `train`, `val-env` or `generalisation`.
-        groups: the group of each trajectory; without it, those with the same `env_id` and `seed` are a group.
+        groups: the group of each trajectory; without it, those with the same `env` and `seed` are a group.
 
     Returns:
         Per environment: `{prefix}/{env}/{key}` for every key of the trajectories' metrics,
@@ -47,10 +48,10 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
         `{prefix}/stop_count/{reason}`, `{prefix}/excluded` (count) and `{prefix}/excluded_ratio`.
     """
     if groups is None:
-        groups = [(record["env_id"], record["seed"]) for record in records]
+        groups = [(environment_of(record), record["seed"]) for record in records]
     by_env: dict[str, list[tuple[Hashable, Record]]] = defaultdict(list)
     for group, record in zip(groups, records, strict=True):
-        by_env[record["env_id"]].append((group, record))
+        by_env[environment_of(record)].append((group, record))
     metrics: dict[str, float] = {}
     for env, members in by_env.items():
         counted = [(group, record) for group, record in members if not record["excluded"]]

@@ -19,6 +19,7 @@ class Row:
         response_mask: 1 on ids with a loss: exactly the sampled ones, unless observations are to have one too.
         log_probs: the engine's on sampled ids, 0 elsewhere; None if some response came without.
         rewards: reward plus penalty of each turn on its last sampled id, 0 elsewhere.
+        ends: the place of that id in `response_ids`, for each turn.
     """
 
     turns: list[int]
@@ -27,6 +28,7 @@ class Row:
     response_mask: list[int]
     log_probs: list[float] | None
     rewards: list[float]
+    ends: list[int]
 
 
 def rows_of(trajectory: Trajectory, loss_on_env_tokens: bool = False) -> list[Row]:
@@ -47,11 +49,13 @@ def _row(numbers: list[int], turns: Sequence[Turn], loss_on_env_tokens: bool) ->
     mask: list[int] = []
     log_probs: list[float] = []
     rewards: list[float] = []
+    ends: list[int] = []
     for place, turn in enumerate(turns):
         between = turn.prompt_ids if place else []  # before the first response stands the row's prompt
         ids += between + turn.response_ids
         mask += [int(loss_on_env_tokens)] * len(between) + [1] * len(turn.response_ids)
         log_probs += [0.0] * len(between) + (turn.log_probs or [])
         rewards += [0.0] * (len(between) + len(turn.response_ids) - 1) + [turn.reward + turn.penalty]
+        ends.append(len(ids) - 1)
     complete = all(turn.log_probs is not None for turn in turns)
-    return Row(numbers, list(turns[0].prompt_ids), ids, mask, log_probs if complete else None, rewards)
+    return Row(numbers, list(turns[0].prompt_ids), ids, mask, log_probs if complete else None, rewards, ends)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -10,21 +11,29 @@ from typing import Any
 from ragen_verl.env.text import encodable
 
 RECORD = "trajectory"
-"""The key of verl's `extra_fields["reward_extra_info"]` under which a record travels, as JSON text; the same on each of
-a trajectory's rows."""
+"""The key under which a record travels through verl, as JSON text."""
 
-RECORD_SCHEMA = 1
-"""Version of `Trajectory.record()`; raised when a field changes its meaning or goes away."""
+RECORD_SCHEMA = 2
+"""Version of `Trajectory.record()`; raised when a field changes its meaning or goes away.
+
+1: `env_id` was the name in the metrics, which is `env` now; the stop reason `failed` stood for `terminated` and
+`truncated`; there was no `truncated`.
+"""
 
 
 _FLOAT_BITS = 1024
 
 
 class StopReason(str, Enum):
-    """Why an episode ended."""
+    """Why an episode ended.
+
+    `SOLVED` and `TERMINATED` are ends of the task, with and without success. `TRUNCATED` (the environment's own limit),
+    the budgets and `CONTEXT_FULL` cut it short: what would have come is not known.
+    """
 
     SOLVED = "solved"
-    FAILED = "failed"
+    TERMINATED = "terminated"
+    TRUNCATED = "truncated"
     ACTION_BUDGET = "action_budget"
     TURN_BUDGET = "turn_budget"
     CONTEXT_FULL = "context_full"
@@ -33,6 +42,26 @@ class StopReason(str, Enum):
 
     def __str__(self) -> str:
         return self.value
+
+    @classmethod
+    def of_step(cls, success: bool, terminated: bool, truncated: bool) -> StopReason | None:
+        """Why an episode ends with this step of the environment; None if it goes on.
+
+        Success ends it also where the environment says no more than that.
+        """
+        if success:
+            return cls.SOLVED
+        return cls.TERMINATED if terminated else cls.TRUNCATED if truncated else None
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the episode was truncated, by whom ever: it is neither at the task's end nor broken."""
+        return self in (self.TRUNCATED, self.ACTION_BUDGET, self.TURN_BUDGET, self.CONTEXT_FULL)
+
+
+def environment_of(record: Mapping[str, Any]) -> str:
+    """The name in the metrics of a record's environment, of schema 1 too."""
+    return record["env"] if "env" in record else record["env_id"]
 
 
 @dataclass
@@ -107,13 +136,14 @@ class Trajectory:
     """One episode. Ids are those the engine saw and sampled; nothing in them was ever decoded and encoded again.
 
     Attributes:
-        env_id, seed, member: which episode of which group.
+        env_id, seed, rollout_index: which episode of which group.
         prompt_ids: the first turn's prompt; empty if the environment failed before there was one.
         turns: what happened, empty if the episode ended before the first response.
         stop_reason, success: how it ended; success is `stop_reason == SOLVED`.
         error: what was raised, for `ENV_ERROR` and `ENGINE_ERROR`.
         seconds, generate_seconds, env_seconds: wall-clock time in all, waiting for the engine, for the environment.
         row_per_turn: every turn is a training row of its own, with a prompt of its own; otherwise one row holds all.
+        env_name: the environment's name in metrics, where it is not its id.
     """
 
     env_id: str
@@ -127,6 +157,7 @@ class Trajectory:
     generate_seconds: float = 0.0
     env_seconds: float = 0.0
     row_per_turn: bool = False
+    env_name: str | None = None
 
     @property
     def success(self) -> bool:
@@ -152,7 +183,8 @@ class Trajectory:
         key (`action_is_valid`, `action_is_effective`, ...): the value of a turn's last action, summed over turns,
         divided by the number of turns, a turn that executed nothing counting as 0.
 
-        Our own: `turns`, `return`, `penalty`; `reasoning_length` (words of the thoughts, all turns);
+        Our own: `truncated` (cut short, see `StopReason`); `turns`, `return`, `penalty`; `reasoning_length` (words of
+        the thoughts, all turns);
         `valid_action_ratio` (valid of all parsed actions), `effective_action_ratio` (actions with an effect of all
         executed ones), `valid_turn_ratio`, `effective_turn_ratio`, `format_ratio` (turns with the wanted tags).
         """
@@ -164,6 +196,7 @@ class Trajectory:
         info_means = {key: _ratio(sum(found.get(key, 0.0) for found in numbers), len(turns)) for key in keys}
         return info_means | {
             "success": float(self.success),
+            "truncated": float(self.stop_reason.cut_short),
             "num_actions": float(sum(len(turn.executed) for turn in turns)),
             "response_length": float(sum(len(turn.response_ids) for turn in turns)),
             "turns": float(len(turns)),
@@ -184,10 +217,12 @@ class Trajectory:
         return {
             "schema": RECORD_SCHEMA,
             "env_id": self.env_id,
+            "env": self.env_name or self.env_id,
             "seed": self.seed,
             "rollout_index": self.rollout_index,
             "stop_reason": str(self.stop_reason),
             "success": self.success,
+            "truncated": self.stop_reason.cut_short,
             "return": plain(self.ret),
             "excluded": self.excluded,
             "row_per_turn": self.row_per_turn,

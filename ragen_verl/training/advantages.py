@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 import transfer_queue as tq
 from omegaconf import DictConfig
 from torch import Tensor
@@ -26,7 +25,8 @@ from ragen_verl.advantages.estimate import estimate
 from ragen_verl.advantages.registry import ESTIMATORS
 from ragen_verl.config.advantage import Advantage
 from ragen_verl.names import ESTIMATOR
-from ragen_verl.training.batch import real_rows, record_of
+from ragen_verl.training.batch import TrajectoryBatch, indices
+from ragen_verl.training.overrides import configured
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Context:
         mask: (rows, T), the mask as sampled: verl's own may have lost rejected tokens, which would split turns.
         values: (rows, T) or None.
         states: the states of each row's turns, or None.
+        ends: the last column of each row's turns; None where the mask tells them (see `AdvantageBatch`).
     """
 
     name: str
@@ -48,6 +49,7 @@ class Context:
     mask: Tensor
     values: Tensor | None = None
     states: list[list[str]] | None = None
+    ends: list[tuple[int, ...]] | None = None
 
 
 _CONTEXT: ContextVar[Context | None] = ContextVar("ragen_verl_advantages", default=None)
@@ -59,7 +61,9 @@ def register(register_adv_est: Callable) -> None:
 
 
 @contextmanager
-def estimating(config: DictConfig, advantage: Advantage, batch: KVBatchMeta) -> Iterator[None]:
+def estimating(
+    config: DictConfig, advantage: Advantage, batch: KVBatchMeta, trajectories: TrajectoryBatch
+) -> Iterator[None]:
     """While open, verl's computation of advantages on `batch` is that of the recipe's estimator.
 
     Nothing changes for an estimator that is registered with verl alone.
@@ -68,6 +72,7 @@ def estimating(config: DictConfig, advantage: Advantage, batch: KVBatchMeta) -> 
         config: verl's whole config; `algorithm.adv_estimator` is another while this is open.
         advantage: the recipe's options.
         batch: the rows, padding included.
+        trajectories: those that the rows are of.
     """
     name = config.algorithm.adv_estimator
     estimator = ESTIMATORS.get(name)
@@ -83,14 +88,11 @@ def estimating(config: DictConfig, advantage: Advantage, batch: KVBatchMeta) -> 
         options=advantage.arguments(config.algorithm),
         mask=fields["response_mask"],
         values=fields.get("values"),
-        states=_states(batch) if estimator.needs_states else None,
+        states=trajectories.states(batch.keys) if estimator.needs_states else None,
+        ends=trajectories.ends(batch.keys),
     )
-    with using(context):
-        config.algorithm.adv_estimator = ESTIMATOR
-        try:
-            yield
-        finally:
-            config.algorithm.adv_estimator = name
+    with using(context), configured(config.algorithm, adv_estimator=ESTIMATOR):
+        yield
 
 
 @contextmanager
@@ -133,47 +135,7 @@ def _compute(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tu
         order=order,
         values=context.values,
         states=context.states,
+        ends=context.ends,
     )
     advantages, returns = estimate(context.name, batch, context.options)
     return advantages * response_mask, returns * response_mask
-
-
-def indices(keys: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-    """Group, trajectory and place in the trajectory of each row, from verl's keys `{uid}_{session}_{index}`.
-
-    Returns:
-        Three (rows,) int64 tensors; groups and trajectories are numbered in order of appearance.
-    """
-    groups: dict[str, int] = {}
-    trajectories: dict[tuple[str, str], int] = {}
-    rows = []
-    for key in keys:
-        uid, session, index = key.rsplit("_", 2)
-        group = groups.setdefault(uid, len(groups))
-        rows.append((group, trajectories.setdefault((uid, session), len(trajectories)), int(index)))
-    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).unbind(1)
-
-
-def _states(batch: KVBatchMeta) -> list[list[str]]:
-    """What the model saw before each turn, for each row; nothing for verl's padding rows, which have no turns."""
-    real = real_rows(batch)
-    keys = [batch.keys[row] for row in real]
-    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-    found = states_of(keys, list(data["extra_fields"]))
-    states: list[list[str]] = [[] for _ in batch.keys]
-    for row, mine in zip(real, found, strict=True):
-        states[row] = mine
-    return states
-
-
-def states_of(keys: Sequence[str], extra_fields: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """The states of each row's turns, from the record of its trajectory and the numbers of the turns it trains on."""
-    records: dict[str, dict] = {}
-    states = []
-    for key, fields in zip(keys, extra_fields, strict=True):
-        trajectory = key.rsplit("_", 1)[0]
-        if trajectory not in records:
-            records[trajectory] = record_of(fields)
-        turns = records[trajectory]["turns"]
-        states.append([turns[number - 1]["state"] for number in fields["turns"]])
-    return states

@@ -51,7 +51,7 @@ class RagenAgentLoop(AgentLoopBase):
         self.tokenizer = tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[RagenOutput]:
-        """Plays the row's environment and seed as member `session_id` of its group."""
+        """Plays the row's environment and seed as number `session_id` of its group."""
         ragen = _ragen_config(self.config)
         info, rollout_index = row["extra_info"], int(row["session_id"])
         protocol, context = ragen.rollout.protocol(), ragen.rollout.chat_context()
@@ -78,7 +78,8 @@ class RagenAgentLoop(AgentLoopBase):
                 prompt_length=rollout.prompt_length if context.row_per_turn else None,
             ),
             workers=workers,
-            env_id=info["name"],
+            env_id=info["env_id"],
+            env_name=info["name"],
             context=context,
             shared_rng=ragen.rollout.shared_group_rng,
         )
@@ -88,6 +89,7 @@ class RagenAgentLoop(AgentLoopBase):
             filler=self.tokenizer.eos_token_id,
             log_probs=rollout.calculate_log_probs,
             loss_on_env_tokens=ragen.rollout.loss_on_env_tokens,
+            held_out=info["split"] != "train",
         )
 
 
@@ -129,8 +131,12 @@ def to_outputs(
     filler: int,
     log_probs: bool = True,
     loss_on_env_tokens: bool = False,
+    held_out: bool = False,
 ) -> list[RagenOutput]:
-    """A trajectory as verl's rows, each with the whole trajectory's record and the turns it trains on.
+    """A trajectory as verl's rows, each with the turns it trains on and where they end.
+
+    The record travels on the first row. verl's validation hands on what is in `reward_extra_info` and nothing else, so
+    there it is in that.
 
     Args:
         trajectory: what was played.
@@ -138,8 +144,9 @@ def to_outputs(
         filler: the id of a trajectory without a sampled one, which still is a row: masked out.
         log_probs: hand on the engine's log-probabilities; all rows of a batch or none have them.
         loss_on_env_tokens: see `rows_of`.
+        held_out: the trajectory is one of validation.
     """
-    blank = Row([], [filler], [filler], [0], [0.0], [0.0])
+    blank = Row([], [filler], [filler], [0], [0.0], [0.0], [])
     record = json.dumps(trajectory.record(), ensure_ascii=False)
     steps = engine.steps or {"min_global_steps": 0, "max_global_steps": 0}
     return [
@@ -152,9 +159,15 @@ def to_outputs(
             reward_score=trajectory.ret,  # tells verl that nothing is left to score; `token_rewards` are what counts
             num_turns=len(trajectory.turns),
             metrics=AgentLoopMetrics(),
-            extra_fields={**steps, "turns": row.turns, "reward_extra_info": {RECORD: record}},
+            extra_fields={
+                **steps,
+                "turns": row.turns,
+                "turn_ends": row.ends,
+                "reward_extra_info": {RECORD: record} if held_out else {},
+                RECORD: "" if held_out or index else record,
+            },
         )
-        for row in rows_of(trajectory, loss_on_env_tokens) or [blank]
+        for index, row in enumerate(rows_of(trajectory, loss_on_env_tokens) or [blank])
     ]
 
 

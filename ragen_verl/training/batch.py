@@ -7,29 +7,58 @@ ranks, counts or averages works on trajectories; everything that trains works on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import torch
 import transfer_queue as tq
+from tensordict import TensorDict
+from torch import Tensor
 from transfer_queue import KVBatchMeta
 
 from ragen_verl.rollout.trajectory import RECORD
 
 
+class RowKey(NamedTuple):
+    """verl's key of a row, read: group, trajectory in the group, place of the row in the trajectory."""
+
+    uid: str
+    session: str
+    index: int
+
+    @classmethod
+    def parse(cls, key: str) -> RowKey:
+        """From `{uid}_{session}_{index}`."""
+        uid, session, index = key.rsplit("_", 2)
+        return cls(uid, session, int(index))
+
+
+class RowTurns(NamedTuple):
+    """The turns that a row trains on: their numbers in the trajectory, from 1, and the last column of each."""
+
+    numbers: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
 @dataclass(frozen=True)
-class Episodes:
-    """The trajectories of one batch, by seed and member, so that their order does not depend on which ended first.
+class TrajectoryBatch:
+    """The trajectories of a step, read once; by seed and rollout index, so that no order depends on who ended first.
 
     Attributes:
         records: `Trajectory.record()` of each.
         groups: the uid of each one's group.
-        rows: the indices of each one's rows in the batch, in the order of the keys' indices.
+        keys: verl's keys of each one's rows, in the rows' order.
+        turns: key of a row -> the turns that it trains on.
     """
 
     records: tuple[dict[str, Any], ...]
     groups: tuple[str, ...]
-    rows: tuple[tuple[int, ...], ...]
+    keys: tuple[tuple[str, ...], ...]
+    turns: Mapping[str, RowTurns] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.records)
 
     @property
     def returns(self) -> list[float]:
@@ -38,93 +67,139 @@ class Episodes:
 
     @property
     def excluded(self) -> list[bool]:
-        """Whether environment or engine of each trajectory failed."""
-        return [record["excluded"] for record in self.records]
+        """Whether there is nothing of a trajectory to learn from: environment or engine failed, or no turn was begun.
+
+        A trajectory has no turn where its first prompt does not fit.
+        """
+        return [record["excluded"] or not record["turns"] for record in self.records]
 
     @property
     def lengths(self) -> list[float]:
         """Sampled tokens of each trajectory."""
         return [record["metrics"]["response_length"] for record in self.records]
 
-    def rows_of(self, kept: Iterable[int]) -> list[int]:
-        """The rows of these trajectories, in the trajectories' order and not in that of their arrival."""
-        return [row for index in sorted(kept) for row in self.rows[index]]
+    @property
+    def row_keys(self) -> list[str]:
+        """The keys of all rows."""
+        return [key for keys in self.keys for key in keys]
+
+    def select(self, indices: Iterable[int]) -> TrajectoryBatch:
+        """These trajectories, in the order of the batch."""
+        chosen = sorted(set(indices))
+        return TrajectoryBatch(
+            records=tuple(self.records[index] for index in chosen),
+            groups=tuple(self.groups[index] for index in chosen),
+            keys=tuple(self.keys[index] for index in chosen),
+            turns={key: self.turns[key] for index in chosen for key in self.keys[index] if key in self.turns},
+        )
+
+    def ends(self, keys: Sequence[str]) -> list[tuple[int, ...]]:
+        """The last column of each turn of these rows; verl's padding rows have no turns."""
+        return [self.turns[key].ends if key in self.turns else () for key in keys]
+
+    def states(self, keys: Sequence[str]) -> list[list[str]]:
+        """What the model saw before each turn of these rows; verl's padding rows have no turns."""
+        records = dict(zip((keys[0].rsplit("_", 1)[0] for keys in self.keys), self.records, strict=True))
+        return [
+            [records[key.rsplit("_", 1)[0]]["turns"][number - 1]["state"] for number in self.turns[key].numbers]
+            if key in self.turns
+            else []
+            for key in keys
+        ]
 
 
-def rows_by_trajectory(keys: Sequence[str]) -> dict[tuple[str, str], list[int]]:
-    """(uid, session) -> its rows in the order of the keys' indices."""
-    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for row, key in enumerate(keys):
-        uid, session, index = key.rsplit("_", 2)
-        found.setdefault((uid, session), []).append((int(index), row))
-    return {name: [row for _, row in sorted(rows)] for name, rows in found.items()}
+class TrajectoryReader:
+    """Reads the rows of a step from TransferQueue, each once: a refill and the filter after it see the same rows."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Mapping[str, Any]] = {}
+        self._records: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def clear(self) -> None:
+        """Forget the step."""
+        self._rows.clear()
+        self._records.clear()
+
+    def read(self, batch: KVBatchMeta) -> TrajectoryBatch:
+        """The trajectories of a batch without padding."""
+        if new := [key for key in batch.keys if key not in self._rows]:
+            data = tq.kv_batch_get(keys=new, partition_id=batch.partition_id, select_fields=["extra_fields"])
+            self._rows.update(zip(new, list(data["extra_fields"]), strict=True))
+            for key in new:
+                if text := self._rows[key].get(RECORD):  # on the first row of each trajectory
+                    self._records[RowKey.parse(key)[:2]] = json.loads(text)
+        found: dict[tuple[str, str], list[str]] = {}
+        for key in sorted(batch.keys, key=lambda key: RowKey.parse(key).index):
+            found.setdefault(RowKey.parse(key)[:2], []).append(key)
+        records = {name: self._records[name] for name in found}
+        ordered = sorted(found, key=lambda name: (records[name]["seed"], records[name]["rollout_index"], name[0]))
+        rows = {key: self._rows[key] for key in batch.keys}
+        return TrajectoryBatch(
+            records=tuple(records[name] for name in ordered),
+            groups=tuple(uid for uid, _ in ordered),
+            keys=tuple(tuple(found[name]) for name in ordered),
+            turns={key: RowTurns(tuple(row["turns"]), tuple(row["turn_ends"])) for key, row in rows.items()},
+        )
 
 
-def read(batch: KVBatchMeta) -> Episodes:
-    """The trajectories of a batch, with their records from TransferQueue."""
-    found = rows_by_trajectory(batch.keys)
-    first = [batch.keys[rows[0]] for rows in found.values()]
-    data = tq.kv_batch_get(keys=first, partition_id=batch.partition_id, select_fields=["extra_fields"])
-    return arrange(found, [record_of(fields) for fields in list(data["extra_fields"])])
+def indices(keys: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    """Group, trajectory and place in the trajectory of each row, from verl's keys.
+
+    Returns:
+        Three (rows,) int64 tensors; groups and trajectories are numbered in order of appearance.
+    """
+    groups: dict[str, int] = {}
+    trajectories: dict[tuple[str, str], int] = {}
+    rows = []
+    for key in map(RowKey.parse, keys):
+        group = groups.setdefault(key.uid, len(groups))
+        rows.append((group, trajectories.setdefault(key[:2], len(trajectories)), key.index))
+    return torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).unbind(1)
 
 
-def record_of(extra_fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The trajectory's record from the `extra_fields` of one of its rows."""
-    return json.loads(extra_fields["reward_extra_info"][RECORD])
+def padding_rows(batch: KVBatchMeta) -> list[bool]:
+    """Of each row whether verl filled the batch up with it."""
+    return [bool((tag or {}).get("is_padding", False)) for tag in batch.tags]
 
 
-def real_rows(batch: KVBatchMeta) -> list[int]:
-    """The indices of the rows that belong to trajectories: all but those that verl fills a batch up with."""
-    return [row for row, tag in enumerate(batch.tags) if not (tag or {}).get("is_padding", False)]
-
-
-def arrange(found: dict[tuple[str, str], list[int]], records: Sequence[dict[str, Any]]) -> Episodes:
-    """Episodes from `rows_by_trajectory` and the record of each, sorted by seed and member."""
-    joined = zip(found.items(), records, strict=True)
-    ordered = sorted(joined, key=lambda one: (one[1]["seed"], one[1]["rollout_index"], one[0][0]))
-    return Episodes(
-        records=tuple(record for _, record in ordered),
-        groups=tuple(uid for ((uid, _), _), _ in ordered),
-        rows=tuple(tuple(rows) for (_, rows), _ in ordered),
-    )
-
-
-def entropies(batch: KVBatchMeta, episodes: Episodes) -> list[float]:
+def entropies(batch: KVBatchMeta, played: TrajectoryBatch) -> list[float]:
     """Mean negative log-probability of each trajectory's sampled tokens, as the engine reported it, in nats.
 
     That is what is known of the entropy before any model pass: its value on the tokens that were drawn. 0 where
     nothing was sampled.
     """
     data = tq.kv_batch_get(
-        keys=batch.keys, partition_id=batch.partition_id, select_fields=["rollout_log_probs", "response_mask"]
+        keys=played.row_keys, partition_id=batch.partition_id, select_fields=["rollout_log_probs", "response_mask"]
     )
-    return mean_surprise(list(data["rollout_log_probs"].unbind()), list(data["response_mask"].unbind()), episodes.rows)
+    masks = dict(zip(played.row_keys, data["response_mask"].unbind(), strict=True))
+    log_probs = dict(zip(played.row_keys, data["rollout_log_probs"].unbind(), strict=True))
+    found = []
+    for keys in played.keys:
+        surprise = -sum(float((log_probs[key] * masks[key]).sum()) for key in keys)
+        sampled = sum(int(masks[key].sum()) for key in keys)
+        found.append(surprise / sampled if sampled else 0.0)
+    return found
 
 
-def mean_surprise(log_probs: Sequence[Any], masks: Sequence[Any], rows: Sequence[Sequence[int]]) -> list[float]:
-    """`entropies` from tensors of shape (tokens,) per row."""
-    sums = [float(-(log_prob * mask).sum()) for log_prob, mask in zip(log_probs, masks, strict=True)]
-    tokens = [float(mask.sum()) for mask in masks]
-    totals = [(sum(sums[row] for row in mine), sum(tokens[row] for row in mine)) for mine in rows]
-    return [surprise / sampled if sampled else 0.0 for surprise, sampled in totals]
-
-
-def keep_rows(batch: KVBatchMeta, rows: list[int]) -> KVBatchMeta:
+def keep_rows(batch: KVBatchMeta, keys: Sequence[str]) -> KVBatchMeta:
     """The batch with these rows only, in this order; the others are cleared, which verl does for its own rows alone."""
-    kept = set(rows)
-    if dropped := [key for row, key in enumerate(batch.keys) if row not in kept]:
+    if dropped := list(set(batch.keys) - set(keys)):
         tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
-    return KVBatchMeta(
-        partition_id=batch.partition_id,
-        keys=[batch.keys[row] for row in rows],
-        tags=[batch.tags[row] for row in rows],
-        fields=batch.fields,
-        extra_info=batch.extra_info,
+    return batch.select_keys(list(keys))
+
+
+def weigh_advantages(batch: KVBatchMeta, weights: Callable[[Tensor], Tensor]) -> None:
+    """Multiplies the advantages that the actor's update will read.
+
+    Args:
+        batch: the rows.
+        weights: the response mask, (rows, T), to the factors, (rows, T).
+    """
+    fields = ["advantages", "response_mask"]
+    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+    factors = weights(data["response_mask"].to_padded_tensor(0))
+    rows = [one * row[: len(one)] for one, row in zip(data["advantages"].unbind(), factors, strict=True)]
+    weighed = TensorDict(
+        {"advantages": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}, batch_size=len(batch)
     )
-
-
-def scale_advantages(batch: KVBatchMeta, factor: float) -> None:
-    """Multiplies the advantages that the actor's update will read."""
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=["advantages"])
-    data["advantages"] = data["advantages"] * factor
-    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=data)
+    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=weighed)

@@ -23,7 +23,7 @@ from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
 from ragen_verl.diagnostics.drift import THRESHOLD, token_drift
-from ragen_verl.training.batch import real_rows
+from ragen_verl.training.batch import padding_rows
 
 
 def batch_drift(
@@ -40,7 +40,7 @@ def batch_drift(
     """
     if actor is not None:
         actor.compute_log_prob(_for_inference(batch, temperature))
-    keys = [batch.keys[row] for row in real_rows(batch)]
+    keys = [key for key, padding in zip(batch.keys, padding_rows(batch), strict=True) if not padding]
     ours = "old_log_probs" if actor is None else "log_probs"
     fields = [ours, "rollout_log_probs", "response_mask"]
     return nested_drift(tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields), threshold)

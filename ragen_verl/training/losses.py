@@ -19,6 +19,8 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.plugins import Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
 __all__ = ["POLICY_LOSSES", "TURN_MEAN", "PolicyLoss", "policy_loss", "turn_mean", "turn_weights"]
@@ -85,29 +87,30 @@ def policy_loss(name: str, *, needs_turns: bool = False) -> Callable[[Callable],
     return decorate
 
 
-def turn_weights(response_mask: torch.Tensor) -> torch.Tensor:
+def turn_weights(response_mask: torch.Tensor, ends: Sequence[Sequence[int]] | None = None) -> torch.Tensor:
     """Weights under which every turn of a row counts the same, whatever its length.
 
-    A turn is a run of ones in the mask. With n tokens in K turns in a row, a token of a turn of m tokens weighs
-    n / (K m): 1 on average over the row, so the share that a row has in the batch stays what the aggregation gives it.
+    With n tokens in K turns in a row, a token of a turn of m tokens weighs n / (K m): 1 on average over the row, so the
+    share that a row has in the batch stays what the aggregation gives it. Only tokens of the mask are counted.
 
     Args:
-        response_mask: sampled tokens of each row, bool or 0 and 1, shape (rows, length).
+        response_mask: tokens with a loss, bool or 0 and 1, shape (rows, length).
+        ends: of each row the columns in which its turns end; None: a turn is a run of ones in the mask.
 
     Returns:
         float32, shape (rows, length); 0 where the mask is 0.
     """
+    from ragen_verl.advantages.batch import turn_numbers
+
     mask = response_mask.bool()
-    starts = mask.clone()
-    starts[:, 1:] &= ~mask[:, :-1]
-    turn = (starts.cumsum(dim=1) - 1).clamp(min=0)
+    turn = turn_numbers(mask, ends)
     ones = mask.float()
-    tokens_of_turn = ones.new_zeros(ones.shape).scatter_add_(1, turn, ones).gather(1, turn)
-    tokens, turns = ones.sum(dim=1, keepdim=True), starts.sum(dim=1, keepdim=True)
-    return ones * tokens / (turns * tokens_of_turn).clamp(min=1)
+    sizes = ones.new_zeros(ones.shape).scatter_add_(1, turn, ones)
+    tokens, turns = ones.sum(dim=1, keepdim=True), (sizes > 0).sum(dim=1, keepdim=True)
+    return ones * tokens / (turns * sizes.gather(1, turn)).clamp(min=1)
 
 
-@policy_loss(TURN_MEAN, needs_turns=True)
+@policy_loss(TURN_MEAN)
 def turn_mean(
     old_log_prob: torch.Tensor,
     log_prob: torch.Tensor,
@@ -118,6 +121,10 @@ def turn_mean(
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """verl's clipped objective with the turns of a row weighing the same: the policy loss `ragen_turn_mean`.
+
+    This is what verl's workers run under stock verl's trainers. verl's `ppo_loss` hands a policy loss the tensors below
+    and no other field of the batch (workers/utils/losses.py), so turns have to be runs of the mask here. This package's
+    trainer knows where they end: it weighs the advantages itself and leaves `vanilla` to the workers.
 
     The objective is linear in the advantage's size in all its branches (clip, clip-higher, dual clip), so weighing
     tokens is scaling advantages. `loss_agg_mode` still says how rows weigh against each other: with

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ragen_verl.diagnostics.monitor import Monitor, MonitorConfig
 from ragen_verl.diagnostics.table import verdict_table
 from ragen_verl.names import HELD_OUT_SUCCESS
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.drift import batch_drift
 from ragen_verl.training.probes import MutualInformationProbe, gradient_signal
 
@@ -50,9 +51,9 @@ class TrainingMonitor:
         for row in self.folder.rows():
             self._see(row["step"], row)
 
-    def played(self, trainer: Any, batch: KVBatchMeta, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    def played(self, trainer: Any, batch: KVBatchMeta, played: TrajectoryBatch) -> dict[str, float]:
         """Metrics of a step's trajectories, before any is dropped."""
-        return self.indicators(records) | self.information(trainer, batch)
+        return self.indicators(played.records) | self.information(trainer, batch, played)
 
     def drift(self, trainer: Any, batch: KVBatchMeta) -> dict[str, float]:
         """How far the trainer's log-probabilities are from the engine's, once the old ones are known."""
@@ -63,9 +64,9 @@ class TrainingMonitor:
         actor = trainer.actor_rollout_wg if bypass else None
         return batch_drift(batch, self.config.drift.threshold, actor, rollout.temperature)
 
-    def gradients(self, trainer: Any, batch: KVBatchMeta) -> dict[str, float]:
+    def gradients(self, trainer: Any, batch: KVBatchMeta, trained: TrajectoryBatch) -> dict[str, float]:
         """Gradient norms by reward variance, once advantages are known."""
-        return gradient_signal(trainer, batch, self.config.gradient_signal)
+        return gradient_signal(trainer, batch, trained, self.config.gradient_signal)
 
     def step(self, step: int, metrics: dict[str, Any]) -> str | None:
         """Adds the verdict to a step's metrics, writes and prints it where it is new, keeps good checkpoints.

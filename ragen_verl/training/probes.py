@@ -29,7 +29,7 @@ from ragen_verl.diagnostics import gradient_signal as signal
 from ragen_verl.diagnostics import mutual_information as mi
 from ragen_verl.errors import RecipeError
 from ragen_verl.filter import group_scores
-from ragen_verl.training import batch as episodes
+from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.gradient_norms import gradient_norms
 
 MESH = "actor"  # verl's name for the actor's workers as data-parallel ranks
@@ -54,8 +54,13 @@ class MutualInformationProbe:
         self.ema = mi.SpreadEma()
         self.measured = False
 
-    def __call__(self, trainer: Any, batch: KVBatchMeta) -> dict[str, float]:
+    def __call__(self, trainer: Any, batch: KVBatchMeta, played: TrajectoryBatch) -> dict[str, float]:
         """Metrics of the step, empty where it is not due.
+
+        Args:
+            trainer: verl's.
+            batch: the step's rows.
+            played: their trajectories.
 
         Returns:
             `mi/first_turn/*` (the first response to each prompt) and, where some trajectory has two turns,
@@ -72,7 +77,7 @@ class MutualInformationProbe:
             return {}
         started = time.perf_counter()
         rng = np.random.default_rng((self.seed, trainer.global_steps))
-        turns, tokens = _turns(trainer, batch, self.end)
+        turns, tokens = _turns(trainer, batch, played, self.end)
         thoughts = [[turn for turn in one if turn.thought] for one in turns]
         budget = mi.budget(
             mi.step_tokens(tokens, self.kept), self.config.share, self.config.every, self.config.max_forward_tokens
@@ -112,14 +117,15 @@ class MutualInformationProbe:
         return metrics
 
 
-def _turns(trainer: Any, batch: KVBatchMeta, end: str | None) -> tuple[list[list[mi.Pair]], int]:
+def _turns(
+    trainer: Any, batch: KVBatchMeta, played: TrajectoryBatch, end: str | None
+) -> tuple[list[list[mi.Pair]], int]:
     """The turns of each trajectory, thoughts only, and the tokens of all rows. Failed trajectories have no turns."""
-    batch = _real(batch)
-    played = episodes.read(batch)
-    data = _fetch(batch, ["prompts", "responses"])
+    data = _fetch(batch, played.row_keys, ["prompts", "responses"])
     decode = partial(trainer.tokenizer.decode, skip_special_tokens=False)
     found = []
-    for record, rows in zip(played.records, played.rows, strict=True):
+    rows_of = _numbered(played)
+    for record, rows in zip(played.records, rows_of, strict=True):
         counts = [(turn["prompt_tokens"], turn["response_tokens"]) for turn in record["turns"]]
         turns: list[mi.Pair] = []
         for place, row in enumerate(rows):  # one row has all turns, several have one each
@@ -137,7 +143,9 @@ def log_probs(trainer: Any, cells: Sequence[tuple[Sequence[int], Sequence[int]]]
     """
     rollout = trainer.config.actor_rollout_ref.rollout
     most = None if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
-    places = lay_out([len(prompt) + len(response) for prompt, response in cells], _ranks(trainer), most)
+    places = lay_out(
+        [len(prompt) + len(response) for prompt, response in cells], data_parallel_ranks(trainer.actor_rollout_wg), most
+    )
     rows = cross_rows(cells, places)
     settings = {"calculate_entropy": False, "compute_loss": False, "temperature": rollout.temperature}
     tu.assign_non_tensor(rows, micro_batch_size_per_gpu=places.micro, **settings)
@@ -218,7 +226,9 @@ _NEEDED += ["advantages"]
 _OPTIONAL = ["ref_log_prob", "rollout_is_weights"]
 
 
-def gradient_signal(trainer: Any, batch: KVBatchMeta, config: GradientSignal) -> dict[str, float]:
+def gradient_signal(
+    trainer: Any, batch: KVBatchMeta, trained: TrajectoryBatch, config: GradientSignal
+) -> dict[str, float]:
     """Gradient norms of task, entropy and KL by the groups' reward spread; call it when advantages are known.
 
     Weights, optimizer, schedule and random numbers are as before afterwards.
@@ -230,16 +240,15 @@ def gradient_signal(trainer: Any, batch: KVBatchMeta, config: GradientSignal) ->
     if not (config.enabled and mi.due(trainer.global_steps, config.every)):
         return {}
     started = time.perf_counter()
-    batch = _real(batch)
-    rows_of, spreads = _groups(batch)
+    rows_of, spreads = _groups(trained)
     buckets = signal.split(rows_of, spreads, config.buckets)
-    data = _fetch(batch, [*_NEEDED, *_OPTIONAL])
+    data = _fetch(batch, trained.row_keys, [*_NEEDED, *_OPTIONAL])
     actor = trainer.config.actor_rollout_ref.actor
     most = None if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
     norms = []
     for bucket in buckets:
         lengths = [len(data["input_ids"][row]) for row in bucket.rows]
-        places = lay_out(lengths, _ranks(trainer), most)
+        places = lay_out(lengths, data_parallel_ranks(trainer.actor_rollout_wg), most)
         rows = update_rows(data, bucket.rows, places)
         tu.assign_non_tensor(
             rows,
@@ -254,12 +263,13 @@ def gradient_signal(trainer: Any, batch: KVBatchMeta, config: GradientSignal) ->
     return metrics
 
 
-def _groups(batch: KVBatchMeta) -> tuple[list[list[int]], list[float]]:
+def _groups(trained: TrajectoryBatch) -> tuple[list[list[int]], list[float]]:
     """Rows and spread (sample standard deviation of raw returns) of each group that has two trajectories or more."""
-    played = episodes.read(batch)
-    groups = group_scores(played.returns, played.groups)
+    groups = group_scores(trained.returns, trained.groups)
+    rows_of = _numbered(trained)
     several = [index for index, found in enumerate(groups.members) if len(found) > 1]
-    return [played.rows_of(groups.members[index]) for index in several], [float(groups.std[index]) for index in several]
+    rows = [[row for member in groups.members[index] for row in rows_of[member]] for index in several]
+    return rows, [float(groups.std[index]) for index in several]
 
 
 def update_rows(data: Mapping[str, Sequence[torch.Tensor]], rows: Sequence[int], places: Places) -> TensorDict:
@@ -274,20 +284,15 @@ def update_rows(data: Mapping[str, Sequence[torch.Tensor]], rows: Sequence[int],
 # -- between trainer and workers --------------------------------------------------------------------------------------
 
 
-def _real(batch: KVBatchMeta) -> KVBatchMeta:
-    """The rows that belong to trajectories, without verl's padding."""
-    rows = episodes.real_rows(batch)
-    return KVBatchMeta(
-        partition_id=batch.partition_id,
-        keys=[batch.keys[row] for row in rows],
-        tags=[batch.tags[row] for row in rows],
-        fields=batch.fields,
-    )
+def _numbered(trajectories: TrajectoryBatch) -> list[list[int]]:
+    """Of each trajectory the places of its rows in `row_keys`."""
+    number = {key: place for place, key in enumerate(trajectories.row_keys)}
+    return [[number[key] for key in keys] for keys in trajectories.keys]
 
 
-def _fetch(batch: KVBatchMeta, fields: list[str]) -> dict[str, list[torch.Tensor]]:
+def _fetch(batch: KVBatchMeta, keys: list[str], fields: list[str]) -> dict[str, list[torch.Tensor]]:
     """Field -> one tensor a row; fields that the queue does not have are left out."""
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
     return {name: list(data[name].unbind()) for name in fields if data.get(name, None) is not None}
 
 
@@ -295,9 +300,8 @@ def _ragged(rows: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
 
 
-def _ranks(trainer: Any) -> int:
-    """Data-parallel ranks of the actor, asked of the workers once (as trainer_base.py:1611-1617 does)."""
-    group = trainer.actor_rollout_wg
+def data_parallel_ranks(group: Any) -> int:
+    """Data-parallel ranks of the actor's workers, which are asked once (as in trainer_base.py:1611-1617)."""
     if MESH not in group._dispatch_info:
         group._dispatch_info[MESH] = group._query_dispatch_info(MESH)
     return max(group._dispatch_info[MESH]) + 1

@@ -7,8 +7,9 @@ verl's and say what they add.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,21 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.filter import select
-from ragen_verl.names import TRAINER
+from ragen_verl.names import GENERALISATION, HELD_OUT, TRAIN, TRAINER
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.runs.folder import RunFolder, explain_weightless
 from ragen_verl.runs.plots import learning_curve
 from ragen_verl.training import batch as episodes
 from ragen_verl.training.advantages import estimating, halved
-from ragen_verl.training.batch_sizes import BatchSizes, WorkerGroupProxy, fit_updates, rows_per_rank
+from ragen_verl.training.batch import TrajectoryBatch
+from ragen_verl.training.losses import TURN_MEAN, turn_weights
 from ragen_verl.training.monitoring import TrainingMonitor
 from ragen_verl.training.nodes import check_nodes
+from ragen_verl.training.overrides import carrying, configured, kl_over_real_rows
+from ragen_verl.training.probes import data_parallel_ranks
 from ragen_verl.training.refill import Refill, informative
+from ragen_verl.training.step_plan import ModelPass, StepPlan
 
 POLL_SECONDS = 0.02
 
@@ -64,9 +69,8 @@ class RagenTrainer(PPOTrainerSync):
             if config.critic.use_dynamic_bsz and "ppo_infer_max_token_len_per_gpu" not in config.critic:
                 # the one key that verl's critic takes the tokens of a pass from (trainer_base.py:267)
                 config.critic.ppo_infer_max_token_len_per_gpu = config.critic.ppo_max_token_len_per_gpu
-        # of the batch in hand: rows and trajectories that the update sees; rows per rank and in all with padding
-        self._rows, self._kept, self._per_rank, self._whole = 0, 0, 0, 0
-        self._passes: dict[str, BatchSizes] = {}
+        self._reader = episodes.TrajectoryReader()  # of the step in hand, as is the plan
+        self._plan: StepPlan | None = None
         self._empty_steps = 0  # in a row
         kept = self.ragen.kept_groups / self.ragen.train.groups
         self.monitor = TrainingMonitor(self.ragen, self.folder, config.trainer.default_local_dir, kept)
@@ -74,7 +78,10 @@ class RagenTrainer(PPOTrainerSync):
 
     def init(self) -> None:
         """verl's set-up; a failure leaves its cause in the run's folder."""
-        with self.folder.keeps_cause():
+        policy_loss = self.config.actor_rollout_ref.actor.policy_loss
+        # the trainer weighs turns itself: it knows where they end, and the workers' loss does not
+        loss_mode = "vanilla" if policy_loss.loss_mode == TURN_MEAN else policy_loss.loss_mode
+        with self.folder.keeps_cause(), configured(policy_loss, loss_mode=loss_mode):
             check_nodes()
             super().init()
 
@@ -133,13 +140,15 @@ class RagenTrainer(PPOTrainerSync):
         return Refill(
             buffer,
             submit=self._add_prompts_to_generate,
-            count=_informative,
+            count=self._informative,
             target=self.ragen.filter.target(self.ragen.train.groups),
             limit=self.ragen.filter.extra_groups(self.ragen.train.groups),
         )
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
         """verl's update, or none where the filter left no group; the run ends after too many of those in a row."""
+        self._reader.clear()
+        self._plan = None
         try:
             batch = super()._step_once(metrics, timing_raw, sample_batch_size)
             self._empty_steps = 0
@@ -155,13 +164,24 @@ class RagenTrainer(PPOTrainerSync):
         return batch
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
-        """Adds metrics over all trajectories, then drops failed ones and filtered groups before any model pass."""
-        played = episodes.read(batch)
+        """Adds metrics over all trajectories, drops failed ones and filtered groups, and deals the rest to updates."""
+        played = self._reader.read(batch)
+        kept = self._select(batch, played, metrics)
+        if not kept:
+            raise NothingToTrainOn(batch)
+        trained = played.select(kept)
+        self._plan = plan = StepPlan.of(trained, data_parallel_ranks(self.actor_rollout_wg), self._passes(len(kept)))
+        batch = super()._balance_batch(episodes.keep_rows(batch, trained.row_keys), metrics=metrics, **kwargs)
+        lengths = [tag["seq_len"] for tag in batch.tags]
+        batch.reorder(plan.order(batch.keys, lengths, (self.ragen.train.seed, self.global_steps)))
+        return batch
+
+    def _select(self, batch: KVBatchMeta, played: TrajectoryBatch, metrics: dict) -> list[int]:
+        """The trajectories that the update sees; all of them are measured and written down."""
         measures = {"length": played.lengths}
         if self.ragen.filter.needs_entropy:
             measures["entropy"] = episodes.entropies(batch, played)
-        n = self.config.actor_rollout_ref.rollout.n
-        rule = self.ragen.filter.rule(self.ragen.train.groups, n)
+        rule = self.ragen.filter.rule(self.ragen.train.groups, self.config.actor_rollout_ref.rollout.n)
         selection = select(
             played.returns,
             played.groups,
@@ -170,60 +190,55 @@ class RagenTrainer(PPOTrainerSync):
             measures=measures,
             rollout_indices=[record["rollout_index"] for record in played.records],
         )
-        kept = set(selection.kept.tolist())
-        records = [{**record, "kept": i in kept} for i, record in enumerate(played.records)]
+        kept = selection.kept.tolist()
+        records = [{**record, "kept": i in set(kept)} for i, record in enumerate(played.records)]
         self.folder.write_trajectories("train", self.global_steps, records)
-        if all(played.excluded):
+        if all(record["excluded"] for record in records):
             error = records[0]["error"]
             raise RuntimeError(f"every trajectory of step {self.global_steps} failed, the first with: {error}")
         metrics.update(selection.metrics)
-        metrics.update(summarize(records, "train", groups=played.groups))
-        metrics.update(self.monitor.played(self, batch, records))
-        if not kept:
-            raise NothingToTrainOn(batch)
-        rows = played.rows_of(kept)
-        self._rows, self._kept = len(rows), len(kept)
-        batch = episodes.keep_rows(batch, rows)
-        return super()._balance_batch(batch, metrics=metrics, **kwargs)
+        metrics.update(summarize(records, TRAIN, groups=played.groups))
+        metrics.update(self.monitor.played(self, batch, played))
+        return kept
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         """The size that the kept rows are filled up to: what updates and micro-batches need, not whole mini-batches."""
-        wanted = self._wanted_passes()
-        self._passes = dict(zip(wanted, fit_updates(self._rows, dp_size, list(wanted.values())), strict=True))
-        self._per_rank = rows_per_rank(self._rows, dp_size, list(self._passes.values()))
-        self._whole = self._per_rank * dp_size
-        return self._whole
+        return self._plan.padded
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass in micro-batches that divide the rows, and its distance from the engine's."""
-        with self._micro_batches("actor_rollout_wg", "old_log_prob"):
+        with self._cut("old_log_prob", "actor_rollout_wg"):
             batch = super()._compute_old_log_prob(batch, metrics)
             metrics.update(self.monitor.drift(self, batch))
         return batch
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass in micro-batches that divide the rows."""
-        with self._micro_batches("actor_rollout_wg" if self.ref_in_actor else "ref_policy_wg", "ref"):
+        with self._cut("ref", "actor_rollout_wg" if self.ref_in_actor else "ref_policy_wg"):
             batch = super()._compute_ref_log_prob(batch, metrics)
         batch.extra_info.pop("no_lora_adapter", None)  # meant for this pass; the critic's has no adapter to leave out
         return batch
 
     def _compute_values(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's pass in micro-batches that divide the rows."""
-        with self._micro_batches("critic_wg", "values"):
+        with self._cut("values", "critic_wg"):
             return super()._compute_values(batch, metrics)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's step with the estimators of this package."""
-        with estimating(self.config, self.ragen.advantage, batch), halved(self.ragen.filter.cross_fit):
+        """verl's step with the estimators of this package, and the KL in the reward averaged over real rows."""
+        plan = self._plan
+        with (
+            estimating(self.config, self.ragen.advantage, batch, plan.trajectories),
+            halved(self.ragen.filter.cross_fit),
+            kl_over_real_rows(self, metrics, plan.rows, plan.padded),
+        ):
             return super()._compute_advantage(batch, metrics)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's update on mini-batches sized to the kept rows, with advantages scaled as the filter says."""
-        if self.ragen.filter.loss_scaling != "none":
-            episodes.scale_advantages(batch, self._loss_scale())
-        metrics.update(self.monitor.gradients(self, batch))
-        with self._sized_to("actor", "actor_rollout_wg"):
+        """verl's update on mini-batches sized to the kept rows, with advantages weighed as filter and loss say."""
+        self._weigh(batch)
+        metrics.update(self.monitor.gradients(self, batch, self._plan.trajectories))
+        with self._cut("actor", "actor_rollout_wg", self.config.actor_rollout_ref.actor):
             batch = super()._update_actor(batch, metrics)
         if "actor/entropy" not in metrics and "actor/entropy_loss" in metrics:
             metrics["actor/entropy"] = metrics["actor/entropy_loss"]  # with engine log-probs there is no other pass
@@ -231,7 +246,7 @@ class RagenTrainer(PPOTrainerSync):
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's update on mini-batches sized to the kept rows."""
-        with self._sized_to("critic", "critic_wg"):
+        with self._cut("critic", "critic_wg", self.config.critic):
             return super()._update_critic(batch, metrics)
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> None:
@@ -268,75 +283,82 @@ class RagenTrainer(PPOTrainerSync):
         scores = reward_extra_infos_dict["reward"]
         scores[:] = [record["return"] if record else score for record, score in zip(found, scores, strict=True)]
         metrics = super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs)
-        for name, prefix in (("val", "val-env"), ("generalisation", "generalisation")):
+        for name, prefix in (("val", HELD_OUT), ("generalisation", GENERALISATION)):
             if split := self.ragen.splits.get(name):
                 mine = [record for record in records if record["seed"] in split.seeds()]  # no seed is in both
                 self.folder.write_trajectories(name, self.global_steps, mine)
                 metrics |= summarize(mine, prefix)
         return metrics
 
-    def _wanted_passes(self) -> dict[str, BatchSizes]:
-        """Name -> the passes of a step over the model, as the recipe has them."""
+    def _passes(self, kept: int) -> dict[str, ModelPass]:
+        """Name -> the passes of a step over the model, as the recipe has them for `kept` trajectories."""
         config, rollout = self.config.actor_rollout_ref, self.config.actor_rollout_ref.rollout
         actor, ref, critic = config.actor, config.ref, self.config.critic
         wanted = {
-            "actor": (actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, self._updates(actor)),
+            "actor": (actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, self._updates(actor, kept)),
             # also in bypass mode, where the distance from the engine is measured by such a pass
             "old_log_prob": (actor.use_dynamic_bsz, rollout.log_prob_micro_batch_size_per_gpu, 1),
         }
         if self.use_reference_policy:
             wanted["ref"] = (ref.log_prob_use_dynamic_bsz, ref.log_prob_micro_batch_size_per_gpu, 1)
         if self.use_critic:
-            wanted["critic"] = (critic.use_dynamic_bsz, critic.ppo_micro_batch_size_per_gpu, self._updates(critic))
+            updates = self._updates(critic, kept)
+            wanted["critic"] = (critic.use_dynamic_bsz, critic.ppo_micro_batch_size_per_gpu, updates)
             wanted["values"] = (critic.use_dynamic_bsz, critic.forward_micro_batch_size_per_gpu, 1)
         return {
-            name: BatchSizes(updates, None if packed else micro) for name, (packed, micro, updates) in wanted.items()
+            name: ModelPass(updates, None if packed else micro) for name, (packed, micro, updates) in wanted.items()
         }
 
-    def _updates(self, block: DictConfig) -> int:
-        """Optimiser steps per epoch: as in a step that keeps everything, or in proportion and one at least."""
+    def _updates(self, block: DictConfig, kept: int) -> int:
+        """Optimiser updates per epoch: as in a step that keeps everything, or in proportion, rounded, one at least."""
         if self.ragen.filter.updates == "constant":
             return self.ragen.train.groups // block.ppo_mini_batch_size
-        return max(1, round(self._kept / (block.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n)))
+        share = kept / (block.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n)
+        return max(1, math.floor(share + 0.5))
+
+    def _weigh(self, batch: KVBatchMeta) -> None:
+        """Scales the advantages by the kept share of a step, and weighs turns alike, where the recipe says so."""
+        turn_mean = self.config.actor_rollout_ref.actor.policy_loss.loss_mode == TURN_MEAN
+        factor, ends = self._loss_scale(), self._plan.trajectories.ends(batch.keys)
+        if turn_mean:
+            episodes.weigh_advantages(batch, lambda mask: factor * turn_weights(mask, ends))
+        elif factor != 1:
+            episodes.weigh_advantages(batch, lambda mask: factor * mask)
 
     def _loss_scale(self) -> float:
         """The kept share of a step's P * N trajectories, or its square root; 1 at most, which a refill can exceed."""
-        share = min(1.0, self._kept / (self.ragen.train.groups * self.config.actor_rollout_ref.rollout.n))
+        if self.ragen.filter.loss_scaling == "none":
+            return 1.0
+        step = self.ragen.train.groups * self.config.actor_rollout_ref.rollout.n
+        share = min(1.0, len(self._plan.trajectories) / step)
         return share if self.ragen.filter.loss_scaling == "linear" else share**0.5
 
     @contextmanager
-    def _sized_to(self, name: str, group: str) -> Iterator[None]:
-        """While open, a pass divides the rows in hand into its updates, and padding counts in no mean over rows.
+    def _cut(self, name: str, group: str, updated: DictConfig | None = None) -> Iterator[None]:
+        """While open, calls of a worker group cut the rows in hand as the plan says.
 
         verl's mini-batch is `ppo_mini_batch_size * rollout.n` rows, and the divisor of its seq-mean losses too,
         padding included (core_algos.agg_loss); the divisor here is the mean of the real rows of an update.
+
+        Args:
+            name: of the pass.
+            group: the trainer's attribute with the workers.
+            updated: the config of the model that is updated, if one is.
         """
-        block = self.config.critic if name == "critic" else self.config.actor_rollout_ref.actor
-        rollout, updates = self.config.actor_rollout_ref.rollout, self._passes[name].updates
-        size, n = block.ppo_mini_batch_size, rollout.n
-        block.ppo_mini_batch_size, rollout.n = self._whole // updates, 1
-        try:
-            with self._micro_batches(group, name, global_batch_size=self._rows / updates):
-                yield
-        finally:
-            block.ppo_mini_batch_size, rollout.n = size, n
-
-    @contextmanager
-    def _micro_batches(self, group: str, name: str, **values: Any) -> Iterator[None]:
-        """While open, calls of a worker group carry the micro-batch of a pass that fits the rows in hand."""
-        workers = getattr(self, group)
-        one = self._passes.get(name)
-        if one:
-            values["use_dynamic_bsz"] = one.micro is None  # the critic's engine has a switch that no key reaches
-        if one and one.micro:
-            values["micro_batch_size_per_gpu"] = one.micro_batch(self._per_rank)
-        setattr(self, group, WorkerGroupProxy(workers, values))
-        try:
+        plan, one = self._plan, self._plan.passes[name]
+        values = {
+            "micro_batch_size_per_gpu": one.micro_batch(plan.per_rank),
+            "use_dynamic_bsz": one.micro is None,  # the critic's engine has a switch that no key reaches
+        }
+        with ExitStack() as stack:
+            if updated is not None:
+                values["global_batch_size"] = plan.rows_per_update(name)
+                rollout = self.config.actor_rollout_ref.rollout
+                stack.enter_context(configured(updated, ppo_mini_batch_size=plan.padded // one.updates))
+                stack.enter_context(configured(rollout, n=1))
+            stack.enter_context(carrying(self, group, **values))
             yield
-        finally:
-            setattr(self, group, workers)
 
-
-def _informative(batch: KVBatchMeta) -> int:
-    played = episodes.read(batch)
-    return informative(played.returns, list(played.groups), played.excluded)
+    def _informative(self, batch: KVBatchMeta) -> int:
+        played = self._reader.read(batch)
+        return informative(played.returns, list(played.groups), played.excluded)

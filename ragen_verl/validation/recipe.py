@@ -69,15 +69,6 @@ LEAST = {
 }
 
 
-def _need_turns() -> dict[str, list[str]]:
-    """Key -> its values that find the turns of a row in its mask."""
-    return {
-        "algorithm.adv_estimator": [name for name, one in ESTIMATORS.items() if one.needs_turns],
-        "actor_rollout_ref.actor.policy_loss.loss_mode": [n for n, one in POLICY_LOSSES.items() if one.needs_turns],
-        "ragen.advantage.weight": ["turns"],
-    }
-
-
 class RecipeCheck(Callback):
     """Hydra callback: checks the composed recipe and ends the process with code 2 and one sentence if it is refused.
 
@@ -198,7 +189,7 @@ def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:
 
 
 def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
-    """With a loss on environment tokens the engine's log-probabilities have gaps, and the mask shows no turns."""
+    """With a loss on environment tokens the engine's log-probabilities have gaps."""
     if not ragen.rollout.loss_on_env_tokens:
         return
     for key in ("algorithm.rollout_correction.bypass_mode", "actor_rollout_ref.rollout.calculate_log_probs"):
@@ -207,12 +198,13 @@ def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
                 "ragen.rollout.loss_on_env_tokens trains on tokens that the engine has no log-probabilities for: "
                 f"set {key} to false."
             )
-    for key, names in _need_turns().items():
-        if (name := OmegaConf.select(config, key)) in names:
-            raise RecipeError(
-                f"{key} is {name}, which needs to know where turns end, and ragen.rollout.loss_on_env_tokens makes "
-                "one stretch of the whole response: set it to false, or use an algorithm without turns."
-            )
+    key = "actor_rollout_ref.actor.policy_loss.loss_mode"
+    mode = OmegaConf.select(config, key)
+    if mode in POLICY_LOSSES and POLICY_LOSSES[mode].needs_turns:
+        raise RecipeError(
+            f"{key} is {mode}, which finds turns in the response mask, and ragen.rollout.loss_on_env_tokens makes "
+            "one stretch of the whole response: set it to false, or use a loss without turns."
+        )
 
 
 def _check_envs(split: str, envs: tuple) -> None:

@@ -280,7 +280,8 @@ def test_metrics_say_how_much_each_environment_has_of_a_step() -> None:
     def record(env: str, seed: int, kept: bool) -> dict:
         numbers = {"success": 0.0}
         return {
-            "env_id": env, "seed": seed, "kept": kept, "excluded": False, "stop_reason": "failed", "metrics": numbers,
+            "env_id": f"{env}-v0", "env": env, "seed": seed, "kept": kept, "excluded": False,
+            "stop_reason": "terminated", "metrics": numbers,
         }  # fmt: skip
 
     records = [record("A", 1, True), record("A", 1, True), record("A", 2, False), record("B", 3, False)]

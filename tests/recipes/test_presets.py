@@ -180,11 +180,6 @@ def baseline() -> DictConfig:
         ("algorithm.rollout_correction.loss_type=reinforce", "does not pass it on"),
         ("algorithm.rollout_correction.rollout_is=token", "rollout_is is 'token' but has no effect"),
         ("algorithm.rollout_correction.rollout_rs=token_k1", "rollout_rs is 'token_k1' but has no effect"),
-        (
-            f"{ACTOR}policy_loss.loss_mode={TURN_MEAN} algorithm.rollout_correction.bypass_mode=false "
-            "algorithm.rollout_correction.rollout_rs=token_k1",
-            "takes tokens out of it",
-        ),
         (f"{ACTOR}grad_clip=0.5", "grad_clip is 0.5 but verl's engines clip"),
         ("critic.enable=true critic.grad_clip=0.5", "critic.optim.clip_grad, 1.0: set that one"),
     ],

@@ -385,15 +385,13 @@ def test_lengths_of_a_row_are_checked(recipe):
         checked(recipe, data__max_response_length=63)
 
 
-def test_a_loss_on_environment_tokens_needs_the_trainers_log_probs_and_no_turns(recipe):
+def test_a_loss_on_environment_tokens_needs_trainer_log_probs(recipe):
     on = {"ragen__rollout__loss_on_env_tokens": True}
     assert checked(recipe, **on, **NO_ENGINE_LOG_PROBS).rollout.loss_on_env_tokens
     for key in NO_ENGINE_LOG_PROBS:
         with pytest.raises(RecipeError, match=f"set {key.replace('__', '.')} to false"):
             checked(recipe, **on, **{**NO_ENGINE_LOG_PROBS, key: True})
-    for key, value in {"algorithm__adv_estimator": "turn_grpo", "ragen__advantage__weight": "turns"}.items():
-        with pytest.raises(RecipeError, match=f"{value}, which needs to know where turns end"):
-            checked(recipe, **on, **NO_ENGINE_LOG_PROBS, **{key: value})
+    checked(recipe, **on, **NO_ENGINE_LOG_PROBS, algorithm__adv_estimator="turn_grpo")
 
 
 # -- verl's rows ------------------------------------------------------------------------------------------------------
@@ -405,15 +403,18 @@ def outputs_of(played: Trajectory, **options) -> list[dict]:
 
 
 @pytest.mark.parametrize("context", [FULL, Window(window=2), SINGLE])
-def test_each_of_verls_rows_carries_its_turns_rewards_and_the_one_record(workers, context):
+def test_rows_carry_their_turns_rewards_and_the_first_the_record(workers, context):
     played, _ = run(workers, context, answer("Right"), answer("fly"), env=Walk(goal=3))
     rows = outputs_of(played)
     assert [row["extra_fields"]["turns"] for row in rows] == (
         [[1], [2], [3], [4], [5]] if rows[1:] else [[1, 2, 3, 4, 5]]
     )
-    assert {json.dumps(row["extra_fields"]["reward_extra_info"]) for row in rows} == {
-        json.dumps({RECORD: json.dumps(played.record(), ensure_ascii=False)})
-    }
+    ends = [[len(turn.response_ids) - 1] for turn in played.turns]
+    assert not rows[1:] or [row["extra_fields"]["turn_ends"] for row in rows] == ends
+    record = json.dumps(played.record(), ensure_ascii=False)
+    assert [row["extra_fields"][RECORD] for row in rows] == [record, *[""] * (len(rows) - 1)]
+    held_out = outputs_of(played, held_out=True)
+    assert all(row["extra_fields"]["reward_extra_info"] == {RECORD: record} for row in held_out)
     assert sum(float(row["rm_scores"].sum()) for row in rows) == pytest.approx(played.ret)
     assert all(row["num_turns"] == 5 for row in rows)
     for row in rows:
@@ -434,7 +435,7 @@ def test_a_held_out_trajectory_counts_once_and_with_its_whole_return(workers, tm
     played, _ = run(workers, Window(window=1), answer("Right"), env=Walk(goal=3))
     failed = Trajectory("Walk-v0", 4, 0, stop_reason=StopReason.ENGINE_ERROR)
     # what verl hands over: of each session the last row, whose score is that of the last turn alone
-    last = [outputs_of(one)[-1] for one in (played, failed)]
+    last = [outputs_of(one, held_out=True)[-1] for one in (played, failed)]
     trainer = object.__new__(RagenTrainer)
     trainer.folder, trainer.global_steps = RunFolder(tmp_path), 5
     envs = [{"id": "FrozenLake-v0", "groups": 2}]

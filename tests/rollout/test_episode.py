@@ -228,8 +228,8 @@ def test_execution_is_cut_at_the_action_budget(workers):
         (Walk(goal=2), StopReason.SOLVED),
         (Walk(goal=2, truncate=True), StopReason.SOLVED),
         (Walk(goal=2, silent=True), StopReason.SOLVED),
-        (Walk(pit=2), StopReason.FAILED),
-        (Walk(pit=2, truncate=True), StopReason.FAILED),
+        (Walk(pit=2), StopReason.TERMINATED),
+        (Walk(pit=2, truncate=True), StopReason.TRUNCATED),
     ],
 )
 def test_the_first_end_stops_the_episode(workers, env, stop):

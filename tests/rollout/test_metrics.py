@@ -11,7 +11,8 @@ from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 def record(env: str = "Sokoban", seed: int = 0, reason: str = "turn_budget", **values: float) -> dict:
     success = float(reason == "solved")
     return {
-        "env_id": env,
+        "env_id": f"{env}-v0",
+        "env": env,
         "seed": seed,
         "stop_reason": reason,
         "excluded": reason in ("environment_error", "engine_error"),
@@ -104,3 +105,17 @@ def test_reads_the_records_of_real_trajectories() -> None:
     assert metrics["train/return"] == metrics["train/valid"] == 1.0
     assert metrics["train/response_length"] == metrics["train/reasoning_length"] == 2.0
     assert metrics["train/excluded"] == 1.0
+
+
+def test_truncated_and_terminated_episodes_are_told_apart() -> None:
+    reasons = [StopReason.TERMINATED, StopReason.TRUNCATED, StopReason.TURN_BUDGET, StopReason.SOLVED]
+    records = [Trajectory("Walk-v0", 5, i, stop_reason=one, env_name="Walk").record() for i, one in enumerate(reasons)]
+    metrics = summarize(records, "train")
+    assert metrics["train/truncated"] == metrics["train/Walk/truncated"] == 0.5
+    assert metrics["train/stop/terminated"] == metrics["train/stop/truncated"] == 0.25
+
+
+def test_records_of_the_first_schema_are_counted_under_their_name() -> None:
+    old = {key: value for key, value in record("Sokoban", reason="failed").items() if key != "env"} | {"env_id": "Lake"}
+    metrics = summarize([old], "train")
+    assert metrics["train/Lake/success"] == 0.0 and metrics["train/stop/failed"] == 1.0

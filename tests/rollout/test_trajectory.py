@@ -83,6 +83,7 @@ def test_the_row_of_two_turns():
         response_mask=[1, 1, 0, 1],
         log_probs=[-0.1, -0.2, 0.0, -0.3],
         rewards=[0.0, 1.0, 0.0, -0.2],
+        ends=[1, 3],
     )
     assert played.ret == pytest.approx(0.8)
     played.turns[1].log_probs = None
@@ -93,8 +94,8 @@ def test_the_rows_of_two_turns_with_prompts_of_their_own():
     played = two_turns()
     played.row_per_turn = True
     assert rows_of(played) == [
-        Row([1], [1, 2], [3, 4], [1, 1], [-0.1, -0.2], [0.0, 1.0]),
-        Row([2], [5], [6], [1], [-0.3], [-0.2]),
+        Row([1], [1, 2], [3, 4], [1, 1], [-0.1, -0.2], [0.0, 1.0], [1]),
+        Row([2], [5], [6], [1], [-0.3], [-0.2], [0]),
     ]
     assert played.record()["row_per_turn"] is True
 
@@ -113,6 +114,8 @@ def test_only_errors_are_excluded_and_only_solved_is_success(stop):
     assert played.excluded == (stop in (StopReason.ENV_ERROR, StopReason.ENGINE_ERROR))
     assert played.success == (stop is StopReason.SOLVED)
     assert str(stop) == stop.value == played.record()["stop_reason"]
+    cut = {"truncated", "action_budget", "turn_budget", "context_full"}
+    assert stop.cut_short == played.record()["truncated"] == (str(stop) in cut)
 
 
 def test_metrics_follow_their_definitions():
@@ -137,6 +140,7 @@ def test_metrics_follow_their_definitions():
     assert played.metrics() == pytest.approx(
         {
             "success": 1.0,
+            "truncated": 0.0,
             "num_actions": 3.0,
             "response_length": 4.0,
             "turns": 3.0,
@@ -167,7 +171,7 @@ def test_a_record_is_strict_json_with_what_happened_per_turn():
     )  # fmt: skip
     record = json.loads(json.dumps(played.record(), allow_nan=False))
     assert record["schema"] == RECORD_SCHEMA
-    assert (record["env_id"], record["seed"], record["rollout_index"]) == ("Walk-v0", 7, 1)
+    assert (record["env_id"], record["env"], record["seed"], record["rollout_index"]) == ("Walk-v0", "Walk-v0", 7, 1)
     turn = record["turns"][0]
     assert (turn["state"], turn["reasoning"], turn["executed"], turn["observation"]) == ("P_G", "go", ["Right"], "_PG")
     assert turn["infos"] == [{"x": 3, "bad": None, "s": [1]}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -10,9 +9,8 @@ import numpy as np
 import pytest
 import reference_advantages as slow
 import torch
+from memory_queue import MemoryQueue
 from omegaconf import DictConfig, OmegaConf
-from tensordict import TensorDict
-from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
@@ -24,7 +22,7 @@ from ragen_verl.config.advantage import VERL_OPTIONS, Advantage
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import ESTIMATOR
 from ragen_verl.training import advantages as credit
-from ragen_verl.training.agent_loop import RECORD
+from ragen_verl.training.batch import RowTurns, TrajectoryBatch
 from ragen_verl.validation.estimators import check_estimator
 
 NAMES = sorted(ESTIMATORS)
@@ -34,6 +32,7 @@ KEYS = ["u-1_1_1", "u-2_0_0", "pad00_0_0", "u-1_0_0", "u-2_1_0", "u-1_1_0"]
 MASK = torch.tensor([[1, 1, 0, 0], [1, 0, 1, 1], [0, 0, 0, 0], [1, 1, 0, 1], [1, 1, 1, 1], [1, 1, 1, 0]])
 REWARDS = torch.tensor([[0, 2, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0.5], [0, 0, -1, 0]]).float()
 VALUES = torch.linspace(-1, 1, 24).reshape(6, 4)
+ENDS = [(1,), (0, 3), (), (1, 3), (3,), (2,)]
 STATES = [["b"], ["s", "t"], [], ["a", "b"], ["s"], ["a"]]
 BATCH = AdvantageBatch(
     REWARDS, MASK, torch.tensor([0, 1, 2, 0, 1, 0]), torch.tensor([0, 1, 2, 3, 4, 0]), torch.tensor([1, 0, 0, 0, 0, 0]),
@@ -83,6 +82,16 @@ def test_tokens_that_verl_rejects_lose_their_advantage_and_split_no_turn() -> No
     assert torch.equal(some[rejected.bool()], whole[rejected.bool()])
 
 
+def test_turns_that_are_data_are_not_looked_for_in_the_mask() -> None:
+    everything = MASK.clone()
+    everything[3] = 1  # a loss on what stands between two turns as well
+    options = Advantage().arguments(algorithm("turn_gae"))
+    context = credit.Context("turn_gae", KEYS, options, everything, VALUES, None, ENDS)
+    advantages, returns = by_verl(context, everything)
+    assert returns[3].tolist() == pytest.approx([1.0, 1.0, 0.0, 0.0])  # the rewards from each turn on
+    assert (advantages[3, 0] - advantages[3, 2]) > 0 and advantages[3, 2] == advantages[3, 3]
+
+
 def test_the_registered_name_alone_says_whose_it_is() -> None:
     with pytest.raises(RuntimeError, match="name an estimator and use ragen_sync"):
         core_algos.get_adv_estimator_fn(ESTIMATOR)(REWARDS, MASK, config=None, index=None)
@@ -96,63 +105,60 @@ def test_keys_are_groups_trajectories_and_places() -> None:
     assert [len(one) for one in credit.indices([])] == [0, 0, 0]
 
 
-def test_states_are_those_of_the_turns_that_a_row_trains_on() -> None:
-    record = json.dumps({"turns": [{"state": "x"}, {"state": "y"}]})
-    fields = [{"turns": turns, "reward_extra_info": {RECORD: record}} for turns in ([2], [1, 2], [1])]
-    assert credit.states_of(["u_0_1", "u_1_0", "u_0_0"], fields) == [["y"], ["x", "y"], ["x"]]
+def played() -> TrajectoryBatch:
+    """What the rows of KEYS are of; the padding row is of nothing."""
+    rows = {key: place for place, key in enumerate(KEYS) if "pad" not in key}
+    records = {key.rsplit("_", 1)[0]: {"turns": []} for key in rows}
+    numbers = {}
+    for key in sorted(rows):
+        turns = records[key.rsplit("_", 1)[0]]["turns"]
+        numbers[key] = tuple(range(len(turns) + 1, len(turns) + 1 + len(STATES[rows[key]])))
+        turns += [{"state": state} for state in STATES[rows[key]]]
+    return TrajectoryBatch(
+        records=tuple(records.values()),
+        groups=tuple(name.rsplit("_", 1)[0] for name in records),
+        keys=tuple(tuple(sorted(key for key in rows if key.startswith(name))) for name in records),
+        turns={key: RowTurns(numbers[key], ENDS[rows[key]]) for key in rows},
+    )
 
 
-class Queue:
-    """TransferQueue's read call over rows in memory; ragged fields come as nested tensors, as from the real one."""
-
-    def __init__(self) -> None:
-        record = json.dumps({"turns": [{"state": "a"}, {"state": "b"}]})
-        lengths = [2, 4, 1, 4, 4, 3]
-        self.rows = {
-            key: {
-                "response_mask": MASK[row, : lengths[row]],
-                "values": VALUES[row, : lengths[row]],
-                "extra_fields": {"turns": [1, 2][: len(STATES[row])], "reward_extra_info": {RECORD: record}},
-            }
+def queue() -> MemoryQueue:
+    lengths = [2, 4, 1, 4, 4, 3]
+    return MemoryQueue(
+        {
+            key: {"response_mask": MASK[row, : lengths[row]], "values": VALUES[row, : lengths[row]]}
             for row, key in enumerate(KEYS)
         }
-        self.asked: list[str] = []
-
-    def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str]):
-        self.asked += select_fields
-        columns = {field: [self.rows[key][field] for key in keys] for field in select_fields}
-        if select_fields == ["extra_fields"]:
-            return columns
-        nested = {field: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for field, rows in columns.items()}
-        return TensorDict(nested, batch_size=len(keys))
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "asked"),
-    [("gae", ["response_mask", "values"]), ("gigpo", ["response_mask", "extra_fields"]), ("grpo", ["response_mask"])],
+    [("gae", ("response_mask", "values")), ("gigpo", ("response_mask",)), ("grpo", ("response_mask",))],
 )
 def test_only_what_is_needed_is_read_and_the_name_is_the_users_again(
-    name: str, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    name: str, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = Queue()
-    monkeypatch.setattr(credit, "tq", queue)
-    batch = KVBatchMeta(
-        partition_id="train", keys=list(KEYS), tags=[{"is_padding": True} if "pad" in key else {} for key in KEYS]
-    )
+    rows = queue()
+    monkeypatch.setattr(credit, "tq", rows)
     config = SimpleNamespace(algorithm=algorithm(name))
-    with pytest.raises(ZeroDivisionError), credit.estimating(config, Advantage(weight="turns"), batch):
+    with (
+        pytest.raises(ZeroDivisionError),
+        credit.estimating(config, Advantage(weight="turns"), rows.batch(), played()),
+    ):
         assert config.algorithm.adv_estimator == ESTIMATOR
         context = credit._CONTEXT.get()
         raise ZeroDivisionError
     assert config.algorithm.adv_estimator == name
     assert credit._CONTEXT.get() is None
-    assert queue.asked == asked
+    assert rows.asked == [asked]
     assert torch.equal(context.mask, MASK)
     assert (context.name, context.options["weight"]) == (name, "turns")
     if name == "gae":
         assert torch.equal(context.values[MASK.bool()], VALUES[MASK.bool()])
     if name == "gigpo":
-        assert context.states == [["a"], ["a", "b"], [], ["a", "b"], ["a"], ["a"]]
+        assert context.states == STATES
+    assert context.ends == ENDS
 
 
 def test_options_are_verls_keys_and_ours() -> None:

@@ -13,6 +13,7 @@ import torch
 from hydra import compose, initialize_config_module
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_queue import MemoryQueue
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ragen_verl.config.probes import GradientSignal, MutualInformation
@@ -24,6 +25,7 @@ from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.training import gradient_norms as on_worker
 from ragen_verl.training import probes
 from ragen_verl.training.agent_loop import RECORD
+from ragen_verl.training.batch import TrajectoryReader
 from ragen_verl.training.probes import cross_rows, lay_out, row_sums, update_rows
 
 KL_COEF, ENTROPY_COEFF = 0.3, 0.2
@@ -308,7 +310,6 @@ def played(row_per_turn: bool) -> dict[str, dict]:
             )
             if group == 4:
                 trajectory.stop_reason = StopReason.ENV_ERROR
-            record = {"reward_extra_info": {RECORD: json.dumps(trajectory.record())}}
             for index, row in enumerate(rows_of(trajectory)):
                 ids, size = torch.tensor(row.prompt_ids + row.response_ids), len(row.response_ids)
                 rng = torch.Generator().manual_seed(group)
@@ -321,24 +322,20 @@ def played(row_per_turn: bool) -> dict[str, dict]:
                     "loss_mask": torch.tensor(row.response_mask),
                     "old_log_probs": -torch.rand(size, generator=rng),
                     "advantages": torch.randn(size, generator=rng),
-                    "extra_fields": record,
+                    "extra_fields": {
+                        RECORD: "" if index else json.dumps(trajectory.record()),
+                        "turns": row.turns,
+                        "turn_ends": row.ends,
+                    },
                 }
     return found
 
 
 @pytest.fixture(params=[False, True], ids=["row", "row_per_turn"])
 def step(request, worker, monkeypatch):
-    """A trainer and a batch with one padding row, as the probes meet them."""
-    from transfer_queue import KVBatchMeta
-    from verl.utils.tensordict_utils import list_of_dict_to_tensordict
-
-    queue = played(request.param)
-
-    def get(keys, partition_id, select_fields):
-        rows = [{name: queue[key][name] for name in select_fields if name in queue[key]} for key in keys]
-        return list_of_dict_to_tensordict(rows)
-
-    monkeypatch.setattr("transfer_queue.kv_batch_get", get)
+    """A trainer, a batch with one padding row, its trajectories and the queue's rows, as the probes meet them."""
+    queue = MemoryQueue(played(request.param))
+    monkeypatch.setattr("transfer_queue.kv_batch_get", queue.kv_batch_get)
     monkeypatch.setattr(probes, "_on_workers", lambda trainer, function, data: function(worker, data))
     trainer = SimpleNamespace(
         config=SimpleNamespace(actor_rollout_ref=recipe()),
@@ -346,9 +343,11 @@ def step(request, worker, monkeypatch):
         global_steps=1,
         actor_rollout_wg=SimpleNamespace(_dispatch_info={"actor": [0]}, compute_log_prob=worker.compute_log_prob),
     )
-    keys = [*queue, "pad_0_0"]
-    tags = [{}] * len(queue) + [{"is_padding": True}]
-    return trainer, KVBatchMeta(partition_id="train", keys=keys, tags=tags), queue
+    found = TrajectoryReader().read(queue.batch())
+    queue.rows["pad_0_0"] = {}
+    batch = queue.batch()
+    del queue.rows["pad_0_0"]
+    return trainer, batch, found, queue.rows
 
 
 def cross_scores(pairs) -> tuple[np.ndarray, list[int], list[int]]:
@@ -364,9 +363,9 @@ def cross_scores(pairs) -> tuple[np.ndarray, list[int], list[int]]:
 
 
 def test_mutual_information_of_a_step(step):
-    trainer, batch, queue = step
+    trainer, batch, trajectories, queue = step
     probe = probes.MutualInformationProbe(MutualInformation(enabled=True, every=5, share=1.0), 0, kept=1.0, think=True)
-    found = probe(trainer, batch)
+    found = probe(trainer, batch, trajectories)
     size = sum(len(row["input_ids"]) for row in queue.values())
     assert found["mi/forward_budget"] == 5 * 4 * size
     assert found["mi/forward_tokens"] <= found["mi/forward_budget"]
@@ -386,22 +385,22 @@ def test_mutual_information_of_a_step(step):
     assert found["mi/valid_ratio"] == pytest.approx(sum("</think>" in text for text in turns) / len(turns))
     assert "mi/skipped" not in found
     trainer.global_steps = 2
-    assert probe(trainer, batch) == {}
+    assert probe(trainer, batch, trajectories) == {}
 
 
 def test_a_budget_that_is_too_small(step):
-    trainer, batch, _ = step
+    trainer, batch, trajectories, _ = step
     small = MutualInformation(enabled=True, every=1, max_forward_tokens=20)
     probe = probes.MutualInformationProbe(small, 0, kept=1.0, think=True)
     with pytest.raises(RecipeError, match="two prompts by two responses"):
-        probe(trainer, batch)
+        probe(trainer, batch, trajectories)
     probe.measured = True  # an earlier measurement fitted
-    assert probe(trainer, batch) == {"mi/skipped": 1.0}
+    assert probe(trainer, batch, trajectories) == {"mi/skipped": 1.0}
 
 
 def test_gradient_signal_of_a_step(step, worker):
-    trainer, batch, queue = step
-    found = probes.gradient_signal(trainer, batch, GradientSignal(enabled=True, every=3, buckets=2))
+    trainer, batch, trajectories, queue = step
+    found = probes.gradient_signal(trainer, batch, trajectories, GradientSignal(enabled=True, every=3, buckets=2))
     keys = list(queue)
     spreads = {key: int(key[1]) / np.sqrt(2) for key in keys}  # returns are 0 and the group's number
     for bucket, low, high in (("all", 0, 4), ("bucket_1", 0, 2), ("bucket_2", 3, 4)):
@@ -417,4 +416,4 @@ def test_gradient_signal_of_a_step(step, worker):
         found["grad_norm/all/task"] / (ENTROPY_COEFF * found["grad_norm/all/entropy"])
     )
     trainer.global_steps = 3
-    assert probes.gradient_signal(trainer, batch, GradientSignal(enabled=True, every=3, buckets=2)) == {}
+    assert probes.gradient_signal(trainer, batch, trajectories, GradientSignal(enabled=True, every=3, buckets=2)) == {}

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 
-import numpy as np
-import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
@@ -17,7 +13,6 @@ from verl.utils.dataset.rl_dataset import collate_fn
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.filter import select
-from ragen_verl.training import batch as episodes
 from ragen_verl.training.dataset import EnvDataset
 from ragen_verl.training.refill import Refill, informative, round_size
 
@@ -141,52 +136,3 @@ def test_refilled_step_trains_on_the_first_informative_groups() -> None:
     groups = [label for label in "abcd" for _ in range(N)]
     found = select([0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0], groups, rule=rule)
     assert found.groups == ("b", "c")
-
-
-# -- rows and trajectories -------------------------------------------------------------------------------------------
-
-
-def record(seed: int, rollout_index: int, value: float = 0.0) -> dict:
-    return {
-        "seed": seed, "rollout_index": rollout_index, "return": value, "excluded": False,
-        "metrics": {"response_length": 7.0},
-    }  # fmt: skip
-
-
-@settings(deadline=None)
-@given(st.randoms(use_true_random=False), st.lists(st.integers(1, 4), min_size=1, max_size=8))
-def test_a_trajectory_of_several_rows_counts_once_and_keeps_all_of_them(
-    rng: random.Random, rows_each: list[int]
-) -> None:
-    names = [(f"u{i // 2}", str(i % 2)) for i in range(len(rows_each))]
-    keys = [f"{uid}_{session}_{i}" for (uid, session), n in zip(names, rows_each, strict=True) for i in range(n)]
-    rng.shuffle(keys)
-    found = episodes.rows_by_trajectory(keys)
-    records = [record(seed=int(uid[1:]), rollout_index=int(session)) for uid, session in found]
-    played = episodes.arrange(found, json.loads(json.dumps(records)))
-    assert len(played.records) == len(rows_each)
-    assert [(one["seed"], one["rollout_index"]) for one in played.records] == sorted(
-        (i // 2, i % 2) for i in range(len(names))
-    )
-    assert sorted(played.rows_of(range(len(rows_each)))) == list(range(len(keys)))
-    for one, group, rows in zip(played.records, played.groups, played.rows, strict=True):
-        mine = [f"{group}_{one['rollout_index']}_{i}" for i in range(len(rows))]
-        assert [keys[row] for row in rows] == mine and group == f"u{one['seed']}"
-    assert played.rows_of([0]) == list(played.rows[0])
-
-
-def test_order_of_trajectories_does_not_depend_on_which_ended_first() -> None:
-    keys = ["bb_1_0", "aa_0_0", "bb_0_0", "aa_1_0"]
-    seeds = {"aa": 5, "bb": 4}
-    found = episodes.rows_by_trajectory(keys)
-    played = episodes.arrange(found, [record(seeds[uid], int(session)) for uid, session in found])
-    assert played.groups == ("bb", "bb", "aa", "aa")
-    assert played.rows == ((2,), (0,), (1,), (3,))
-    assert played.rows_of({3, 0}) == [2, 3]
-
-
-def test_entropy_is_the_mean_surprise_of_all_sampled_tokens_of_all_rows() -> None:
-    log_probs = [torch.tensor([-1.0, -9.0, -3.0]), torch.tensor([-5.0]), torch.tensor([0.0])]
-    masks = [torch.tensor([1, 0, 1]), torch.tensor([1]), torch.tensor([0])]
-    assert episodes.mean_surprise(log_probs, masks, [(0, 1), (2,)]) == pytest.approx([3.0, 0.0])
-    assert np.isfinite(episodes.mean_surprise(log_probs, masks, [(2,)])).all()

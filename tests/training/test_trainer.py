@@ -10,7 +10,8 @@ import verl.trainer.ppo.v1
 
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.training.agent_loop import RECORD, to_outputs
-from ragen_verl.training.batch_sizes import BatchSizes
+from ragen_verl.training.batch import TrajectoryBatch
+from ragen_verl.training.step_plan import ModelPass, StepPlan
 
 RagenTrainer = verl.trainer.ppo.v1.get_trainer_cls("ragen_sync")
 
@@ -35,7 +36,8 @@ def test_row_has_exactly_the_trajectorys_ids_mask_and_rewards() -> None:
     assert torch.allclose(row["rm_scores"], torch.tensor([0.0, 0.9, 0.0, 0.5]))
     assert row["num_turns"] == 2
     assert row["extra_fields"]["max_global_steps"] == 4
-    assert json.loads(row["extra_fields"]["reward_extra_info"][RECORD])["seed"] == 7
+    assert row["extra_fields"]["turn_ends"] == [1, 3]
+    assert json.loads(row["extra_fields"][RECORD])["seed"] == 7
 
 
 def test_a_failed_episode_is_a_row_that_nothing_learns_from() -> None:
@@ -44,7 +46,7 @@ def test_a_failed_episode_is_a_row_that_nothing_learns_from() -> None:
     assert row["responses"].tolist() == [9]
     assert row["response_mask"].sum() == 0
     assert row["rm_scores"].sum() == 0
-    assert json.loads(row["extra_fields"]["reward_extra_info"][RECORD])["excluded"] is True
+    assert json.loads(row["extra_fields"][RECORD])["excluded"] is True
 
 
 def test_rows_of_finished_and_failed_episodes_have_the_same_fields() -> None:
@@ -67,10 +69,11 @@ class Workers:
 
 def test_a_pass_of_the_critic_has_the_recipes_micro_batches() -> None:
     trainer, workers = RagenTrainer.__new__(RagenTrainer), Workers()
-    trainer.critic_wg, trainer._per_rank = workers, 8
-    trainer._passes = {"values": BatchSizes(1, 4), "critic": BatchSizes(2, None)}
+    trainer.critic_wg = workers
+    passes = {"values": ModelPass(1, 4), "critic": ModelPass(2, None)}
+    trainer._plan = StepPlan(TrajectoryBatch((), (), ()), ranks=1, passes=passes, per_rank=8)
     for name, expected in (("values", (4, False)), ("critic", (None, True))):
-        with trainer._micro_batches("critic_wg", name):
+        with trainer._cut(name, "critic_wg"):
             trainer.critic_wg.infer_batch(SimpleNamespace(extra_info={}))
         assert (workers.carried.get("micro_batch_size_per_gpu"), workers.carried.get("use_dynamic_bsz")) == expected
     assert trainer.critic_wg is workers
@@ -83,5 +86,6 @@ def test_leaving_the_adapter_out_is_for_the_reference_alone(monkeypatch) -> None
 
     monkeypatch.setattr(verl.trainer.ppo.v1.PPOTrainer, "_compute_ref_log_prob", leave_out)
     trainer = RagenTrainer.__new__(RagenTrainer)
-    trainer.ref_in_actor, trainer.actor_rollout_wg, trainer._passes = True, Workers(), {}
+    trainer.ref_in_actor, trainer.actor_rollout_wg = True, Workers()
+    trainer._plan = StepPlan(TrajectoryBatch((), (), ()), ranks=1, passes={"ref": ModelPass()}, per_rank=8)
     assert trainer._compute_ref_log_prob(SimpleNamespace(extra_info={}), {}).extra_info == {}

@@ -220,7 +220,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def played(folder: RunFolder, split: str, step: int) -> Counter:
     records = trajectories(folder, split, step)
     assert not any(record["excluded"] for record in records)
-    return Counter(record["env_id"] for record in records)
+    return Counter(record["env"] for record in records)
 
 
 def test_every_environment_has_its_share_of_every_step(mixed: RunFolder) -> None:

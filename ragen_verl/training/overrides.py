@@ -1,0 +1,92 @@
+"""What is changed in verl's config, worker groups and controllers for the length of a call, and put back after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from omegaconf import DictConfig
+
+
+@contextmanager
+def configured(block: DictConfig, **values: Any) -> Iterator[None]:
+    """While open, these keys of a block of verl's config have these values."""
+    before = {key: block[key] for key in values}
+    block.update(values)
+    try:
+        yield
+    finally:
+        block.update(before)
+
+
+class WorkerGroupProxy:
+    """A worker group whose calls carry these values to the workers: what verl has no other way to be told.
+
+    Args:
+        group: verl's worker group.
+        values: go into `extra_info` of the batch of every call (`global_batch_size`, `micro_batch_size_per_gpu`).
+    """
+
+    def __init__(self, group: Any, values: dict[str, Any]) -> None:
+        self._group, self._values = group, values
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._group, name)
+
+        def call(batch: Any, *args: Any, **kwargs: Any) -> Any:
+            batch.extra_info.update(self._values)
+            return method(batch, *args, **kwargs)
+
+        return call
+
+
+@contextmanager
+def carrying(trainer: Any, group: str, **values: Any) -> Iterator[None]:
+    """While open, calls of the trainer's worker group `group` carry these values; those that are None are left out."""
+    workers = getattr(trainer, group)
+    given = {key: value for key, value in values.items() if value is not None}
+    setattr(trainer, group, WorkerGroupProxy(workers, given))
+    try:
+        yield
+    finally:
+        setattr(trainer, group, workers)
+
+
+class RealRowsKL:
+    """verl's controller of the KL in the reward, told the mean over the rows that are no padding.
+
+    verl averages over all rows (trainer/ppo/ray_trainer.py, `apply_kl_penalty`), in which padding has a KL of 0: the
+    mean is too low, and an adaptive coefficient falls where it should rise.
+
+    Args:
+        control: verl's controller.
+        rows: rows to train on.
+    """
+
+    def __init__(self, control: Any, rows: int) -> None:
+        self._control, self.rows = control, rows
+
+    @property
+    def value(self) -> float:
+        """The coefficient."""
+        return self._control.value
+
+    def update(self, current_kl: float, n_steps: int) -> None:
+        """`current_kl` is verl's mean over `n_steps` rows."""
+        self._control.update(current_kl=current_kl * n_steps / self.rows, n_steps=self.rows)
+
+
+@contextmanager
+def kl_over_real_rows(trainer: Any, metrics: dict[str, Any], rows: int, padded: int) -> Iterator[None]:
+    """While open, padding counts neither in the KL that steers the reward's coefficient nor in the metric of it."""
+    control = getattr(trainer, "kl_ctrl_in_reward", None)
+    if control is None:
+        yield
+        return
+    trainer.kl_ctrl_in_reward = RealRowsKL(control, rows)
+    try:
+        yield
+        metrics["actor/reward_kl_penalty"] *= padded / rows
+    finally:
+        trainer.kl_ctrl_in_reward = control

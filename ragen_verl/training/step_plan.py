@@ -1,0 +1,145 @@
+"""How a step's rows are cut: into optimiser updates, over data-parallel ranks, into micro-batches.
+
+verl wants every cut to come out even and fills up with rows of padding where it does not. The number of rows differs
+from step to step (a filter, failed episodes), so the cuts follow the rows here, and padding is what evenness needs.
+Rows are dealt so that every update has its share of each environment and of the padding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import torch
+from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
+
+from ragen_verl.training.batch import TrajectoryBatch
+
+
+@dataclass(frozen=True)
+class ModelPass:
+    """One pass of a model over the step's rows.
+
+    Attributes:
+        updates: optimiser updates per epoch; 1 where nothing is updated.
+        micro: rows per rank that go through the model at once, at most; None where verl packs them by tokens.
+    """
+
+    updates: int = 1
+    micro: int | None = None
+
+    def fits(self, per_rank: int) -> bool:
+        """Whether `per_rank` rows are whole updates of equal micro-batches, none below half the configured size."""
+        if per_rank % self.updates:
+            return False
+        return self.micro is None or 2 * self.micro_batch(per_rank) >= min(self.micro, per_rank // self.updates)
+
+    def micro_batch(self, per_rank: int) -> int | None:
+        """Rows of one micro-batch: the largest divisor of an update's rows up to `micro`; None where verl packs."""
+        if self.micro is None:
+            return None
+        rows = per_rank // self.updates
+        return next(size for size in range(min(self.micro, rows), 0, -1) if rows % size == 0)
+
+
+def rows_per_rank(rows: int, ranks: int, passes: Sequence[ModelPass]) -> int:
+    """The fewest rows per rank, padding included, that every pass can cut evenly."""
+    return next(size for size in count(-(-rows // ranks)) if all(one.fits(size) for one in passes))
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """What is known of the step in hand once its trajectories are chosen.
+
+    Attributes:
+        trajectories: those that the update sees; each has a row or more.
+        ranks: data-parallel ranks of the actor.
+        passes: name -> pass over the model; none has more updates than there are rows, so no update is padding alone,
+            whose loss is not defined.
+        per_rank: rows of one rank, padding included.
+    """
+
+    trajectories: TrajectoryBatch
+    ranks: int
+    passes: Mapping[str, ModelPass]
+    per_rank: int
+
+    @classmethod
+    def of(cls, trajectories: TrajectoryBatch, ranks: int, wanted: Mapping[str, ModelPass]) -> StepPlan:
+        """The plan for these trajectories.
+
+        Args:
+            trajectories: at least one.
+            ranks: data-parallel ranks.
+            wanted: the passes of a step as the recipe has them.
+        """
+        rows = len(trajectories.row_keys)
+        passes = {name: ModelPass(min(one.updates, rows), one.micro) for name, one in wanted.items()}
+        return cls(trajectories, ranks, passes, rows_per_rank(rows, ranks, list(passes.values())))
+
+    @property
+    def rows(self) -> int:
+        """Rows to train on."""
+        return len(self.trajectories.row_keys)
+
+    @property
+    def padded(self) -> int:
+        """Rows of all ranks, padding included."""
+        return self.per_rank * self.ranks
+
+    def rows_per_update(self, name: str) -> float:
+        """Rows to train on in an update of this pass, on average."""
+        return self.rows / self.passes[name].updates
+
+    def order(self, keys: Sequence[str], lengths: Sequence[int], seed: tuple[int, int]) -> list[int]:
+        """Where verl finds each row: rank after rank, on each of them update after update.
+
+        Args:
+            keys: of all rows; those of no trajectory of this plan are padding.
+            lengths: tokens of each row; ranks get equal work of every update.
+            seed: of the run, and the step.
+
+        Returns:
+            The indices of the rows, in their new order.
+        """
+        place = {key: index for index, key in enumerate(keys)}
+        rows = [place[key] for key in spread_environments(self.trajectories, seed)]
+        padding = sorted(set(range(len(keys))) - set(rows))
+        cells = math.lcm(*(one.updates for one in self.passes.values()))  # the finest cut: of actor and critic
+        ranks: list[list[int]] = [[] for _ in range(self.ranks)]
+        size = len(keys) // cells
+        for cell in range(cells):
+            mine = rows[cell * len(rows) // cells : (cell + 1) * len(rows) // cells]
+            mine += [padding.pop() for _ in range(size - len(mine))]
+            workload = calculate_workload(torch.tensor([lengths[row] for row in mine])).tolist()
+            parts = get_seqlen_balanced_partitions(workload, k_partitions=self.ranks, equal_size=True)
+            for rank, part in zip(ranks, parts, strict=True):
+                rank += [mine[index] for index in part]
+        return [row for rank in ranks for row in rank]
+
+
+def spread_environments(trajectories: TrajectoryBatch, seed: tuple[int, int]) -> list[str]:
+    """The keys of all rows, group by group, in an order of which every stretch has its share of each environment.
+
+    The rows of an environment are laid evenly over the whole; where the order begins is drawn, so that a rare one is
+    not always in the same update.
+    """
+    rows: dict[str, list[str]] = {}
+    environment: dict[str, str] = {}
+    for record, uid, keys in zip(trajectories.records, trajectories.groups, trajectories.keys, strict=True):
+        environment[uid] = record["env"]
+        rows.setdefault(uid, []).extend(keys)
+    totals = Counter(environment[uid] for uid in rows for _ in rows[uid])
+    before: Counter[str] = Counter()
+    middle = {}
+    for uid, keys in rows.items():
+        env = environment[uid]
+        middle[uid] = (before[env] + len(keys) / 2) / totals[env]
+        before[env] += len(keys)
+    order = sorted(rows, key=middle.__getitem__)
+    start = int(np.random.default_rng(seed).integers(len(order)))
+    return [key for uid in order[start:] + order[:start] for key in rows[uid]]

@@ -251,7 +251,7 @@ def test_estimator_registered_with_verl_is_computed_by_verl(verls: None) -> None
     data = DataProto.from_dict(
         tensors={"response_mask": MASK, "token_level_rewards": REWARDS}, non_tensors={"uid": uids}
     )
-    with credit.estimating(config, Advantage(), batch=None):  # the queue is not asked for anything
+    with credit.estimating(config, Advantage(), batch=None, trajectories=None):  # the queue is not asked for anything
         data = compute_advantage_for_multi_trajectories(
             data, batch_keys=KEYS, adv_estimator=config.algorithm.adv_estimator, config=config.algorithm
         )

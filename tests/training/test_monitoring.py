@@ -1,6 +1,8 @@
 """What diagnostics do in a training: the verdict's file, kept checkpoints, reasons to stop, state after a resume."""
 
+import errno
 import json
+import os
 import shutil
 
 from traces import healthy
@@ -92,3 +94,13 @@ def test_early_stop_rules_count_over_a_resume(tmp_path):
     reasons = play(second, lines[13:])
     assert [bool(reason) for reason in reasons[:2]] == [False, True]
     assert "reward_variance_collapse" in reasons[1]
+
+
+def test_where_no_link_can_be_made_checkpoints_are_copied(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    play(watch(tmp_path), healthy(1, 40), saves=range(10, 41, 10))
+    step = (tmp_path / "kept" / "best" / "step.txt").read_text()
+    assert (tmp_path / "kept" / "best" / "weights").read_text() == f"of step {step}"

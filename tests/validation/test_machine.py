@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.cpu import cluster
 from ragen_verl.errors import RecipeError
-from ragen_verl.validation import machine
+from ragen_verl.validation import machine, recipe
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +106,12 @@ def test_relative_folders_are_taken_from_where_the_command_was_typed(
     machine.make_paths_absolute(found)
     assert found.ragen.run.dir == f"{tmp_path}/runs/x"
     assert found.trainer.default_local_dir == f"{tmp_path}/runs/x/checkpoints"
+
+
+def test_verls_own_main_gets_absolute_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "check", lambda config: SimpleNamespace(plugins=()))
+    monkeypatch.chdir(tmp_path)
+    found = config(tmp_path)
+    found.ragen.run.dir = "here"
+    recipe.RecipeCheck().on_run_start(found)
+    assert found.ragen.run.dir == f"{tmp_path}/here"

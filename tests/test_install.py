@@ -248,3 +248,31 @@ def test_the_wheel_holds_every_recipe_module_and_weight(tmp_path):
     assert "ragen_verl/requirements/cpu.lock" in held  # the doctor reads it
     assert any(name.endswith("licenses/LICENSE") for name in held)
     assert wheel.stat().st_size < 6e6
+
+
+EXTRAS = {
+    tuple(found.split(","))
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    for found in re.findall(r'pip install "ragen-verl\[([\w,-]+)\]"', page.read_text())
+}
+
+
+@pytest.fixture(scope="module")
+def uv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("uv")
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", folder, "uv"], check=True)
+    return folder / "bin" / "uv"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", ["3.10", "3.12"])
+@pytest.mark.parametrize("extras", sorted(EXTRAS))
+def test_what_the_pages_tell_people_to_install_resolves(uv: Path, extras: tuple[str, ...], python: str) -> None:
+    command = [uv, "pip", "compile", "-q", "--no-header", "--python-version", python, ROOT / "pyproject.toml"]
+    done = subprocess.run(
+        [*command, *(f"--extra={extra}" for extra in extras)], capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    if "gpu" in extras:
+        assert re.search(r"^vllm==0\.(2[4-9]|3[01])\.", done.stdout, re.MULTILINE)
+        assert "flash-attn" not in done.stdout

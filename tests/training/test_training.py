@@ -170,6 +170,7 @@ def test_interrupted_run_goes_on_where_it_stopped(straight: RunFolder, interrupt
         assert ours == theirs
     before, after = (json.loads(run.summary.read_text())["before"] for run in (straight, interrupted))
     assert before == after
+    assert straight.rows()[-1]["val-env/recurring"] == interrupted.rows()[-1]["val-env/recurring"]
 
 
 def test_same_weights_and_seeds_sample_the_same_episodes(straight: RunFolder, interrupted: RunFolder) -> None:
@@ -239,3 +240,5 @@ def test_held_out_and_other_environments_are_scored_apart(mixed: RunFolder) -> N
     scored = [f"val-env/{name}/success" for name in SHARES]
     scored += [f"generalisation/{name}/success" for name in NEVER_TRAINED]
     assert all(0 <= last[key] <= 1 for key in scored)
+    assert last["val-env/recurring"] >= EACH_HELD_OUT  # gymnasium's lake has one board
+    assert 0 <= last["val-env/unseen_success"] <= 1

@@ -1,0 +1,62 @@
+"""Held-out initial states that training meets all the same: other seeds, the same first observation.
+
+Seeds of the splits are kept apart, but a small world has fewer initial states than a run has seeds. So held-out results
+are reported with those states and without them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from ragen_verl.names import RECURRING, RETURN, SUCCESS, UNSEEN
+
+Record = Mapping[str, Any]
+
+
+class InitialStates:
+    """The first observations that training has met so far.
+
+    A state is what the model was shown at first. Where something is hidden at the start (a secret number, the arms'
+    rewards) all states look alike and count as met.
+    """
+
+    def __init__(self) -> None:
+        self._met: set[bytes] = set()
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Take in a step's trajectories (`Trajectory.record()`), those without a turn left out."""
+        self._met.update(_digest(record) for record in records if record["turns"])
+
+    def read(self, folder: Path, step: int) -> None:
+        """Take in the trajectories of all steps up to `step` that a run's folder holds, so that it can be resumed."""
+        for file in folder.glob("*.jsonl"):
+            if int(file.stem) <= step:
+                with file.open() as lines:
+                    self.add(map(json.loads, lines))
+
+    def metrics(self, records: Sequence[Record], prefix: str) -> dict[str, float]:
+        """Compare held-out trajectories with training.
+
+        Args:
+            records: of one split.
+            prefix: `val-env` or `generalisation`.
+
+        Returns:
+            `{prefix}/recurring`: trajectories that start in a state training has met; `{prefix}/unseen_success` and
+            `unseen_return`: means over the others, not there if there are none. Excluded trajectories are left out.
+        """
+        counted = [record for record in records if record["turns"] and not record["excluded"]]
+        unseen = [record["metrics"] for record in counted if _digest(record) not in self._met]
+        found = {f"{prefix}/{RECURRING}": float(len(counted) - len(unseen))}
+        if unseen:
+            for name in (SUCCESS, RETURN):
+                found[f"{prefix}/{UNSEEN}{name}"] = sum(one[name] for one in unseen) / len(unseen)
+        return found
+
+
+def _digest(record: Record) -> bytes:
+    return blake2b(record["turns"][0]["state"].encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 from math import isqrt
@@ -64,13 +65,15 @@ class Countdown(Env):
     - `targets=(10, 100)`: the smallest and the largest target, at most twice `largest`.
     - `dataset=None`: "Jiayi-Pan/Countdown-Tasks-3to4", or a local table with its columns target and nums. Needs
       `pip install datasets`. The arguments above then have no meaning and must be left out.
+    - `rows=None`, `plus_minus=False`: of a dataset only its first `rows` rows, and of these only those that + and -
+      solve (each number added or subtracted). RAGEN-2 has 20,000 and true.
     - `split=None`: "train" or "val": nine tenths and one tenth of all instances, by their numbers and target, so none
       is in both. None takes all.
 
     ## Version History
 
-    - v0: first version. Unlike the original, every row of the dataset is used, not only those that + and - solve, and
-      training and validation rows can be kept apart.
+    - v0: first version. Unlike the original, training and validation rows can be kept apart, and without `rows` and
+      `plus_minus` every row of a dataset is used.
     """
 
     instruction = (
@@ -89,8 +92,14 @@ class Countdown(Env):
         targets: tuple[int, int] | None = None,
         dataset: str | None = None,
         split: Split | None = None,
+        rows: int | None = None,
+        plus_minus: bool = False,
     ) -> None:
         check_split("Countdown", split)
+        if dataset is None and (rows is not None or plus_minus):
+            raise RecipeError("Countdown's rows and plus_minus choose rows of a dataset: give one, or leave them out.")
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise RecipeError(f"Countdown's rows must be an integer of 1 or more, not {rows!r}.")
         if dataset is not None and (numbers, largest, targets) != (None, None, None):
             raise RecipeError("Countdown takes its numbers from the dataset: leave out numbers, largest and targets.")
         self.counts = _pair("numbers", (3, 4) if numbers is None else numbers, 2, _MOST)
@@ -100,7 +109,9 @@ class Countdown(Env):
         self.split = split
         self._table = None
         if dataset is not None:
-            self._table = load(dataset, split=split, key=("target", "nums"), columns=("target", "nums"))
+            keep = _plus_minus_solves if plus_minus else None
+            columns = ("target", "nums")
+            self._table = load(dataset, split=split, key=columns, columns=columns, first=rows, keep=keep)
         self.target = 0
         self.numbers: tuple[int, ...] = ()
         self._splits: list[tuple[int, str, int, int]] = []
@@ -176,6 +187,14 @@ class Countdown(Env):
         order = [str(self.numbers[int(place)]) for place in rng.permutation(len(self.numbers))]
         signs = ["+-*/"[int(place)] for place in rng.integers(4, size=len(order) - 1)]
         return " ".join(part for pair in zip(order, [*signs, ""], strict=True) for part in pair).strip()
+
+
+def _plus_minus_solves(target: int, numbers: Sequence[int]) -> bool:
+    """Tell whether adding or subtracting each of the numbers can give the target."""
+    reached = {0}
+    for number in numbers:
+        reached = {before + signed for before in reached for signed in (number, -number)}
+    return target in reached
 
 
 def _pair(name: str, value: Any, lowest: int, highest: int) -> tuple[int, int]:

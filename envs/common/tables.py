@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +39,7 @@ class Table:
     """Rows of a dataset, by number; every copy, pickled ones too, shares the rows of its process.
 
     Args:
-        source: (dataset, config, hub_split, split, key) as in `load`.
+        source: the arguments of `load`.
         rows: the `datasets.Dataset`.
         indices: numbers of its rows that belong to the split.
     """
@@ -70,6 +70,8 @@ def load(
     split: Split | None = None,
     key: tuple[str, ...] = (),
     columns: tuple[str, ...] = (),
+    first: int | None = None,
+    keep: Callable[..., bool] | None = None,
 ) -> Table:
     """Return the table `dataset`, loaded once per process.
 
@@ -80,12 +82,14 @@ def load(
         split: keep the rows whose key lies in this split; None keeps all.
         key: columns that identify the content; () for all `columns`.
         columns: columns that must be there; () for whatever there is.
+        first: read this many rows only, from the first on.
+        keep: a function of a module that gets the values of the `key` columns and tells whether to keep the row.
 
     Raises:
         MissingExtra: `datasets` is not installed.
         RecipeError: the table cannot be read, lacks a column or has no row.
     """
-    source = (str(dataset), config, hub_split, split, tuple(key), tuple(columns))
+    source = (str(dataset), config, hub_split, split, tuple(key), tuple(columns), first, keep)
     return share(_load, *source).value  # hundreds of episodes begin at once: one of them reads
 
 
@@ -96,22 +100,28 @@ def _load(
     split: Split | None,
     key: tuple[str, ...],
     columns: tuple[str, ...],
+    first: int | None,
+    keep: Callable[..., bool] | None,
 ) -> Table:
     rows = _read(dataset, config, hub_split)
     missing = [name for name in (*columns, *key) if name not in rows.column_names]
     if missing:
         raise RecipeError(f"{dataset!r} has no column {missing[0]!r}: it has {', '.join(rows.column_names)}.")
     rows = rows.select_columns(list(dict.fromkeys((*columns, *key)))) if columns else rows
+    rows = rows.select(range(min(first, len(rows)))) if first is not None else rows
     indices = np.arange(len(rows))
-    if split is not None:
-        kept = rows.select_columns(list(key)) if key else rows
+    if split is not None or keep is not None:
+        named = rows.select_columns(list(key)) if key else rows
         inside: list[bool] = []
-        for batch in kept.iter(10_000):  # half a million rows: one by one would take much longer
-            inside += [in_split(_identity(values), split) for values in zip(*batch.values(), strict=True)]
+        for batch in named.iter(10_000):  # half a million rows: one by one would take much longer
+            inside += [
+                in_split(_identity(values), split) and (keep is None or keep(*values))
+                for values in zip(*batch.values(), strict=True)
+            ]
         indices = indices[np.asarray(inside, dtype=bool)]
     if not len(indices):
         raise RecipeError(f"{dataset!r} has no row{f' in the split {split!r}' if split else ''}: give another table.")
-    return Table((dataset, config, hub_split, split, key, columns), rows, indices)
+    return Table((dataset, config, hub_split, split, key, columns, first, keep), rows, indices)
 
 
 def _identity(values: tuple) -> str:

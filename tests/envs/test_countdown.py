@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from fractions import Fraction
 from itertools import permutations, product
 
@@ -10,7 +12,7 @@ from environment_contract import TEXTS, check_contract, check_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragen_envs.common.tables import in_split
-from ragen_envs.countdown import Countdown, _compute, _postfix, _solve, _tokens
+from ragen_envs.countdown import Countdown, _compute, _plus_minus_solves, _postfix, _solve, _tokens
 
 from ragen_verl import make
 from ragen_verl.errors import MissingExtra, RecipeError
@@ -181,6 +183,27 @@ def test_dataset_splits_share_no_instance(table):
     assert len(instances["train"] | instances["val"]) == 60
 
 
+def test_released_rows_are_the_first_that_plus_and_minus_solve(tmp_path):
+    import datasets
+
+    rows = [{"target": 12, "nums": [10, 5, 3]}, {"target": 50, "nums": [10, 5, 3]}, {"target": 2, "nums": [10, 5, 3]}]
+    rows += [{"target": 8, "nums": [10, 5, 3]}]
+    path = str(tmp_path / "rows.parquet")
+    datasets.Dataset.from_list(rows).to_parquet(path)
+
+    def targets(**kwargs) -> set[int]:
+        env = Countdown(dataset=path, **kwargs)
+        env.reset(seed=0)
+        assert len(copy.deepcopy(env)._table) == len(pickle.loads(pickle.dumps(env))._table) == len(env._table)
+        return {env._table[number]["target"] for number in range(len(env._table))}
+
+    assert targets() == {12, 50, 2, 8}
+    assert targets(plus_minus=True) == {12, 2, 8}
+    assert targets(plus_minus=True, rows=2) == {12}
+    signs = [sum(sign * n for sign, n in zip(way, (10, 5, 3), strict=True)) for way in product((1, -1), repeat=3)]
+    assert {target for target in range(-20, 20) if _plus_minus_solves(target, [10, 5, 3])} == set(signs)
+
+
 def test_missing_datasets_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(MissingExtra, match="pip install datasets"):
@@ -198,6 +221,9 @@ def test_missing_datasets_says_what_to_install(monkeypatch):
         {"targets": (10, 500)},
         {"split": "test"},
         {"dataset": "x.csv", "largest": 10},
+        {"rows": 10},
+        {"plus_minus": True},
+        {"dataset": "x.csv", "rows": 0},
     ],
 )
 def test_bad_arguments(kwargs):

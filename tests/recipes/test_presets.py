@@ -53,6 +53,8 @@ MEANING = {
     "gigpo": ("gigpo", False, 0.2, None, 0.01, "token-mean", "none", 0.001),
     "bilevel": ("bi_level_gae", True, 0.28, None, None, "token-mean", "top_k", 0.001),
     "nano_grpo": ("grpo", False, 0.28, None, None, "token-mean", "none", 0.0),
+    "nano_drgrpo": ("dr_grpo", False, 0.28, None, None, "token-mean", "none", 0.0),
+    "nano_starpo_s": ("gae", True, 0.28, None, None, "token-mean", "top_k", 0.001),
 }
 
 STATED = """

@@ -30,6 +30,7 @@ ROOT = Path(ragen_verl.recipes.__path__[0])
 PAPER = sorted(f"paper/{file.stem}" for file in (ROOT / "paper").glob("*.yaml"))
 NANO = sorted(f"nano/{file.stem}" for file in (ROOT / "nano").glob("*.yaml"))
 GPU = ("gpu", "gpu_lora", "gpu_offload", "gpu_megatron")
+ALGORITHMS = sorted(file.stem for file in (ROOT / "algorithm").glob("*.yaml"))
 QWEN_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -144,6 +145,21 @@ def test_nano_recipe_passes_our_checks_and_verls(recipe: str, tiny_model: str, m
         config = paper(tiny_model, recipe=recipe)
         check(config)
     verl_accepts(config)
+
+
+# paper recipes differ in environment, algorithm and name alone (the next test), so one of each base stands for all
+@pytest.mark.parametrize("recipe", ["paper/sokoban_starpo_s", "paper/sokoban_ragen2", *NANO])
+def test_every_recipe_takes_every_algorithm(recipe: str, tiny_model: str) -> None:
+    # the environments do not matter, and two of them are on servers
+    local = [f"ragen.{split}.envs=[{{id: Bandit-v0, groups: 16}}]" for split in ("train", "val")]
+    for algorithm in ALGORITHMS:
+        check(paper(tiny_model, f"algorithm={algorithm}", *local, recipe=recipe))
+
+
+def test_paper_recipes_state_what_sets_them_apart() -> None:
+    for recipe in PAPER:
+        lines = (ROOT / f"{recipe}.yaml").read_text().splitlines()
+        assert len(lines) == 6 and lines[-1] == "hydra: {searchpath: [pkg://verl.trainer.config]}"
 
 
 def test_algorithms_differ_where_the_paper_says_so(tiny_model: str) -> None:

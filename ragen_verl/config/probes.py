@@ -19,12 +19,14 @@ class MutualInformation:
         enabled: measure it.
         every: steps between two measurements; the first step is measured.
         share: forward tokens spent on it, averaged over `every` steps, as a part of a step's own forward tokens.
+        samples: reasonings that are scored at most, drawn anew each time; None takes as many as the tokens allow.
         max_forward_tokens: forward tokens of one measurement at most, whatever `share` allows; None sets no bound.
     """
 
     enabled: bool = False
     every: int = field(default=10, metadata=at_least(1))
     share: float = field(default=0.02, metadata=FRACTION)
+    samples: int | None = field(default=None, metadata=at_least(2))
     # the smallest matrix is two by two, and a row has two tokens at least
     max_forward_tokens: int | None = field(default=None, metadata=at_least(8))
 

@@ -91,6 +91,7 @@ class MutualInformationProbe:
                 "first_turn": first,
                 **({"sampled_turns": mi.sampled_turns(thoughts, rng)} if several else {}),
             }.items():
+                pairs = self._drawn(pairs, rng)
                 plan = mi.plan(pairs, left // 2 if several and name == "first_turn" else left, rng)
                 if plan is not None:
                     parts[name] = (plan, [pairs[row].thought for row in plan.rows])
@@ -115,6 +116,13 @@ class MutualInformationProbe:
         metrics["mi/forward_budget"] = float(budget)
         metrics["mi/seconds"] = time.perf_counter() - started
         return metrics
+
+    def _drawn(self, pairs: list[mi.Pair], rng: np.random.Generator) -> list[mi.Pair]:
+        """All pairs, or as many as `samples` says."""
+        count = self.config.samples
+        if count is None or len(pairs) <= count:
+            return pairs
+        return [pairs[place] for place in sorted(rng.choice(len(pairs), count, replace=False))]
 
 
 def _turns(

@@ -129,7 +129,9 @@ def test_every_run_of_a_table_passes_our_checks(name: str, tiny_model: str, loca
         check(config)
         groups, per_update = config.ragen.train.envs[0].groups, config.actor_rollout_ref.actor.ppo_mini_batch_size
         members = config.actor_rollout_ref.rollout.n
-        if name != "tables/ragen_figure10":
+        if (name, variant) == ("tables/ragen_table2", "members_1"):  # 32 of 128 in the original
+            assert groups * members == 32
+        elif name != "tables/ragen_figure10":
             assert groups * members == 128
         assert per_update * members == 32
         for title in sweep.published[variant]:

@@ -388,6 +388,13 @@ def test_mutual_information_of_a_step(step):
     assert probe(trainer, batch, trajectories) == {}
 
 
+def test_mutual_information_of_so_many_samples(step):
+    trainer, batch, _ = step
+    config = MutualInformation(enabled=True, every=5, share=1.0, samples=3)
+    found = probes.MutualInformationProbe(config, 0, kept=1.0, think=True)(trainer, batch)
+    assert found["mi/first_turn/responses"] == 3 and found["mi/sampled_turns/responses"] <= 3
+
+
 def test_a_budget_that_is_too_small(step):
     trainer, batch, trajectories, _ = step
     small = MutualInformation(enabled=True, every=1, max_forward_tokens=20)

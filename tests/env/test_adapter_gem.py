@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from environment_contract import HOSTILE, SECTIONS, TEXTS
+from environment_contract import SECTIONS, TEXTS
 from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +25,7 @@ from ragen_verl import Env, Step, make
 from ragen_verl.env import check, registry
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.hosting.process import EnvProcesses
+from ragen_verl.env_checker.texts import HOSTILE
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
 
 slow = pytest.mark.slow

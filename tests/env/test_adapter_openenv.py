@@ -6,11 +6,11 @@ import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from environment_contract import HOSTILE
 from gymnasium.error import ResetNeeded
 from openenv_server import Echo, Guess, Pair, Secret, Word, served
 
 from ragen_verl import make
+from ragen_verl.env_checker.texts import HOSTILE
 from ragen_verl.errors import BadEnvKwargs, RecipeError
 
 DIGITS = [str(number) for number in range(10)]

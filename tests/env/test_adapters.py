@@ -17,7 +17,7 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
-from environment_contract import HOSTILE, SECTIONS, TEXTS
+from environment_contract import SECTIONS, TEXTS
 from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +27,7 @@ from ragen_verl import make
 from ragen_verl.env import Env, Step, check, registry
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.adapters.reasoning_gym import harmless
+from ragen_verl.env_checker.texts import HOSTILE
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
 
 # (id, kwargs, answers that the environment understands): [] where its actions have names

@@ -39,8 +39,8 @@ def test_it_keeps_every_rule(id):
     report = check(Subject.of(id), FEW.get(id, SMALL), skip=["processes"])  # all of them in one process below
     assert report.ok, str(report)
     unchecked = {name for name, verdict in report.rules.items() if verdict.word == "not checked"}
-    assert unchecked <= {"processes", "oracle"}
-    assert set(report.facts) == {"starts", "members", "scores", "milliseconds", "steps_per_second", "tokens"}
+    assert unchecked <= {"processes", "oracle", "success"}
+    assert set(report.facts) == {"starts", "rollouts", "scores", "milliseconds", "steps_per_second", "tokens"}
 
 
 @cache

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from environment_contract import HOSTILE, check_contract, check_step, play_oracle
+from environment_contract import check_contract, check_step, play_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_server import serve
@@ -21,6 +21,7 @@ from ragen_envs.search_qa.fictional_world import world
 
 from ragen_verl import make
 from ragen_verl.env.text import parse_call, sanitise
+from ragen_verl.env_checker.texts import HOSTILE
 from ragen_verl.errors import MissingExtra, RecipeError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from environment_contract import HOSTILE, check_contract, check_step, play_oracle
+from environment_contract import check_contract, check_step, play_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_server import serve
@@ -11,6 +11,7 @@ from ragen_envs.twenty_questions.env import TwentyQuestions, table
 from random_play import random_plan
 
 from ragen_verl import make
+from ragen_verl.env_checker.texts import HOSTILE
 from ragen_verl.errors import RecipeError
 
 KNOWN = table()

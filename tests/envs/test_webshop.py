@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from environment_contract import HOSTILE, check_contract, check_step, play_oracle
+from environment_contract import check_contract, check_step, play_oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragen_envs.common import shared
@@ -20,6 +20,7 @@ from ragen_envs.webshop.reward import common_subsequence, score, token_set_ratio
 from random_play import random_plan
 
 from ragen_verl import make
+from ragen_verl.env_checker.texts import HOSTILE
 from ragen_verl.errors import MissingExtra, RecipeError
 
 MUG = Product(

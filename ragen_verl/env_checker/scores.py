@@ -134,8 +134,8 @@ def score(played: Sequence[Trajectory]) -> dict[str, Any]:
     and above all others: it looks as if the task had been solved.
     """
     infos = [info for episode in played for turn in episode.turns for info in turn.infos]
-    failed = (episode for episode in played if episode.stop_reason is StopReason.FAILED)
-    lost = [[turn.reward for turn in episode.turns] for episode in failed if episode.turns]
+    ended = (episode for episode in played if episode.stop_reason is StopReason.TERMINATED)
+    lost = [[turn.reward for turn in episode.turns] for episode in ended if episode.turns]
     returns = [episode.ret for episode in played]
     spread = statistics.stdev(returns) / math.sqrt(len(returns)) if len(returns) > 1 else None
     return {

@@ -90,7 +90,8 @@ def fallen(trace: Trace) -> Evidence | None:
         # held-out points are few and rise fast at first, so the distances between them are not noise
         noise = FALL_NOISE * one.noise if name == TRAIN_SUCCESS else FALL_ERRORS * (one.fall_error or 0.0)
         noise = max(noise, SLOW_NOISE * one.slow_noise)
-        if one.best - one.recent >= max(FALLEN * one.best, FALLEN_POINTS, noise):
+        now = one.lately if name == TRAIN_SUCCESS else one.recent  # a policy has its ups and downs
+        if one.best - now >= max(FALLEN * one.best, FALLEN_POINTS, noise):
             return Evidence(name, one.best, one.recent, BEST)
     reward = trace[REWARD_MEAN]
     if reward.baseline is None or trace[TRAIN_SUCCESS].best:

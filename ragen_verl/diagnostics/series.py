@@ -151,6 +151,13 @@ class Series:
         base, now = self.baseline, self.recent
         return base is not None and now > factor * base and now > base + NOISE * self.error
 
+    @property
+    def lately(self) -> float | None:
+        """The higher one of `recent` and the centre of the window before it: low only if it stays low."""
+        if len(self.values) < 2 * self._window:
+            return self.recent
+        return max(self.recent, self._center(self.values[-2 * self._window : -self._window]))
+
     def last(self, count: int) -> list[float]:
         """The last `count` values; empty while there are fewer."""
         return self.values[-count:] if len(self.values) >= count else []

@@ -59,7 +59,13 @@ def turn_gae(batch: AdvantageBatch, *, turn_gamma: Unit = 1.0, turn_lam: Unit = 
 
 @estimator("bi_level_gae", needs_critic=True, needs_turns=True)
 def bi_level_gae(
-    batch: AdvantageBatch, *, gamma: Unit = 1.0, lam: Unit = 1.0, turn_gamma: Unit = 0.95, turn_lam: Unit = 1.0
+    batch: AdvantageBatch,
+    *,
+    gamma: Unit = 1.0,
+    lam: Unit = 1.0,
+    turn_gamma: Unit = 0.95,
+    turn_lam: Unit = 1.0,
+    value_at_start: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Turn-level GAE at the last token of each turn, then token-level GAE inside the turn (RAGEN, VAGEN).
 
@@ -70,17 +76,26 @@ def bi_level_gae(
     Level 2: the last token has A_k; before it delta_t = r_t + gamma * V_(t+1) - V_t and
     A_t = delta_t + gamma * lam * A_(t+1), which ends with the turn. With all four at 1 this is `gae`.
 
+    Args:
+        value_at_start: V_k is the value before the turn's first token, before the action is known (VAGEN's later
+            code), and r_k the sum of the turn's rewards. The last token then has A_k + V_k - V_t less the rewards of
+            the turn's other tokens, so that none counts twice. It differs where `turn_lam` is below 1.
+
     Returns:
-        Whitened advantages and critic targets A_t + V_t (on a turn's last token A_k + V_k), (rows, T) float32.
+        Whitened advantages and critic targets A_t + V_t, (rows, T) float32.
     """
     turns = batch.turns
     rewards, values = batch.stream(batch.rewards), _values(batch)
-    last = rewards[turns.last].double()
-    inner = turns.table(turns.total(rewards) - last)
+    total, last = turns.total(rewards), rewards[turns.last].double()
+    inner = turns.table(total - last)
     ends = turns.table(values[turns.last].double())
-    # what is collected on the way to the next turn's last token belongs to the step that leads there
-    reached = torch.nn.functional.pad(inner[:, 1:], (0, 1))
-    turn_level = _over_turns(turns.table(last) + turn_gamma * reached, ends, turn_gamma, turn_lam)
+    if value_at_start:
+        starts = turns.table(values[turns.start].double())
+        turn_level = _over_turns(turns.table(total), starts, turn_gamma, turn_lam) + starts - inner - ends
+    else:
+        # what is collected on the way to the next turn's last token belongs to the step that leads there
+        reached = torch.nn.functional.pad(inner[:, 1:], (0, 1))
+        turn_level = _over_turns(turns.table(last) + turn_gamma * reached, ends, turn_gamma, turn_lam)
     delta = rewards + gamma * following(values, turns) - values
     delta[turns.last] = turns.entries(turn_level).float()
     advantages = inside_turns(delta, turns, gamma * lam)

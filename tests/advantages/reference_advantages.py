@@ -148,15 +148,21 @@ def turn_gae(batch, turn_gamma=1.0, turn_lam=1.0):
     return result.whiten()
 
 
-def bi_level_gae(batch, gamma=1.0, lam=1.0, turn_gamma=0.95, turn_lam=1.0):
+def bi_level_gae(batch, gamma=1.0, lam=1.0, turn_gamma=0.95, turn_lam=1.0, value_at_start=False):
     result = Result(batch)
     for episode in unpack(batch):
         high = next_value = next_inner = 0.0
         for turn in reversed(episode.turns):
             *inner, last = turn
-            high = last[2] + turn_gamma * (next_inner + next_value) - last[3] + turn_gamma * turn_lam * high
-            next_value, next_inner = last[3], math.fsum(token[2] for token in inner)
-            low, after = high, last[3]
+            collected = math.fsum(token[2] for token in inner)
+            if value_at_start:
+                start = turn[0][3]
+                high = collected + last[2] + turn_gamma * next_value - start + turn_gamma * turn_lam * high
+                next_value, low = start, high + start - collected - last[3]
+            else:
+                high = last[2] + turn_gamma * (next_inner + next_value) - last[3] + turn_gamma * turn_lam * high
+                next_value, next_inner, low = last[3], collected, high
+            after = last[3]
             result.put(last, low, low + last[3])
             for token in reversed(inner):
                 low = token[2] + gamma * after - token[3] + gamma * lam * low

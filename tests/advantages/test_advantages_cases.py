@@ -128,12 +128,13 @@ def test_gigpo_does_not_mix_groups_that_meet_the_same_state() -> None:
     assert of_turns("gigpo", two)[:2] == close(of_turns("gigpo", one))
 
 
-def test_bi_level_gae_with_everything_at_one_is_gae() -> None:
+@pytest.mark.parametrize("at_start", [False, True])
+def test_bi_level_gae_with_everything_at_one_is_gae(at_start: bool) -> None:
     made = batch([1.0, 0.0, -0.5], [0.0, 2.0], tokens=4)
     made.rewards[:, ::2] += 0.01 * made.mask[:, ::2]  # as with a KL penalty
     ones = {"gamma": 1.0, "lam": 1.0}
     flat = estimate("gae", made, ones)
-    both = estimate("bi_level_gae", made, {**ones, "turn_gamma": 1.0, "turn_lam": 1.0})
+    both = estimate("bi_level_gae", made, {**ones, "turn_gamma": 1.0, "turn_lam": 1.0, "value_at_start": at_start})
     for one, two in zip(flat, both, strict=True):
         assert torch.allclose(one, two, atol=1e-5)
 

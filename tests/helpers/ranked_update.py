@@ -32,7 +32,9 @@ def main() -> None:
     keys = [*plan.trajectories.row_keys, *(f"pad_{i}_0" for i in range(plan.padded - plan.rows))]
     order = plan.order(keys, [sum(size) for size in SIZES] + [2] * (plan.padded - plan.rows), (0, 1))
     mine = order[rank * plan.per_rank : (rank + 1) * plan.per_rank]
-    config = composed("nano/frozen_lake", "algorithm=nano_grpo").actor_rollout_ref
+    optim = "actor_rollout_ref.actor.optim."
+    overrides = ["algorithm=nano_grpo", f"{optim}lr=1e-4", f"{optim}lr_warmup_steps=0"]  # warm-up starts at 0
+    config = composed("nano/frozen_lake", *overrides).actor_rollout_ref
     worker = ActorRolloutRefWorker(config, role="actor")
     worker.init_model()
     assert worker.actor.engine.get_data_parallel_size() == ranks

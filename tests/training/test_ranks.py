@@ -43,8 +43,14 @@ def test_two_ranks_update_as_one(tmp_path: Path) -> None:
     assert len(alone["grad_norm"]) == 2 and alone["grad_norm"][0] > 0
     rows = [row for row in alone["before"] if int(row) < 7]
     assert len(rows) == 7
-    for when in ("before", "after"):
-        found = both[0][when] | both[1][when]
-        for row in rows:
-            assert found[row] == pytest.approx(alone[when][row], abs=1e-4), (when, row)
-    assert all(alone["before"][row] != pytest.approx(alone["after"][row], abs=1e-5) for row in rows)
+    before, after = (both[0][when] | both[1][when] for when in ("before", "after"))
+    change = max(distance(alone["before"][row], alone["after"][row]) for row in rows)
+    assert change > 1e-3
+    for row in rows:
+        assert before[row] == pytest.approx(alone["before"][row], abs=1e-5)
+        assert distance(after[row], alone["after"][row]) < 0.02 * change
+
+
+def distance(one: list[float], other: list[float]) -> float:
+    """The largest difference of two rows."""
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))

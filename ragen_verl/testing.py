@@ -23,7 +23,7 @@ def check_env(
     """Fail unless an environment keeps every rule that a training relies on; what `ragen-verl env check` does.
 
     Args:
-        id_or_class: an id, an Env class, or a callable that returns an Env.
+        id_or_class: an id, a class derived from `ragen_verl.Env` or `gymnasium.Env`, or a callable that returns one.
         profile: how thoroughly; `ragen_verl.env_checker.QUICK` takes about a second.
         skip: names of rules that do not apply, as the report shows them.
         kwargs: arguments of the environment.

@@ -26,7 +26,7 @@ def play(
     id: str = ID,
     kwargs: list[str] = KWARGS,
     seed: int = typer.Option(0, min=0, help="Seed of the initial state."),
-    rollout_index: int = typer.Option(0, min=0, help="Member of the group: the same start, other luck."),
+    rollout_index: int = typer.Option(0, min=0, help="Number in the group: the same start, other transitions."),
 ) -> None:
     """Play one episode by hand: the same start, budget and rewards as an agent has.
 
@@ -37,7 +37,7 @@ def play(
     out = console()
     try:
         state, _ = env.reset(seed=seed, options={"rollout_index": rollout_index})
-        out.print(f"[bold]{resolve(id)}[/], seed {seed}, member {rollout_index}")
+        out.print(f"[bold]{resolve(id)}[/], seed {seed}, rollout index {rollout_index}")
         explain(out, env)
         total, stop = _episode(out, env, state)
     finally:

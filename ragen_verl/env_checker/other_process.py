@@ -25,7 +25,7 @@ def fingerprints(subjects: Sequence[Subject], seeds: int, steps: int, limit: flo
 
     Args:
         subjects: each one reachable.
-        seeds: episodes of each, seed and member counting from 0.
+        seeds: episodes of each, seed and rollout index counting from 0.
         steps: most actions of an episode.
         limit: seconds a call may take, there as here.
     """

@@ -1,6 +1,6 @@
 """Environments behind `ragen-verl env serve`: `http://host:port/ENV-ID` is an id like any other.
 
-Several addresses separated by commas share the load, and the loss of one loses no episode: see `distant.SessionEnv`.
+Several addresses separated by commas share the load, and the loss of one loses no episode: see `session.SessionEnv`.
 The environment variables RAGEN_VERL_ENV_TOKEN (sent as a bearer token) and RAGEN_VERL_ENV_TIMEOUT (seconds for which an
 answer is waited for before the server is asked whether it lives, 20) are read when an environment is built.
 

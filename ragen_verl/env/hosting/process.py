@@ -2,7 +2,7 @@
 
 A worker is a Python process that holds any number of environments and runs one call at a time. One that hangs or dies
 is killed and replaced. The episode whose call it was has failed; the others that lived in it are played again in the
-new one (see `distant.SessionEnv`).
+new one (see `session.SessionEnv`).
 """
 
 from __future__ import annotations

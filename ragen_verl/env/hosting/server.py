@@ -1,4 +1,4 @@
-"""Environments behind HTTP: the application that `ragen-verl env serve` runs and `remote.RemoteEnv` talks to.
+"""Environments behind HTTP: the application that `ragen-verl env serve` runs and `client.RemoteEnv` talks to.
 
     POST   /ENV-ID/sessions/SESSION/make    {"number": 0, "kwargs": {...}}
     POST   /ENV-ID/sessions/SESSION/reset   {"number": n, "seed": 1, "options": {"rollout_index": 0}}

@@ -1,8 +1,9 @@
-"""An environment whose world lives elsewhere, in another process or on another machine: what both ends share.
+"""A session: an environment that is played in another process or on another machine, and what both sides share.
 
-The far end answers requests with `perform`. The near end is a `SessionEnv`. It remembers what was played, and when the
-place where the world lived is lost it plays the same episode again in another one. An episode is a function of seed,
-member and actions, so the second playing shows what the first one showed; where it does not, the episode is given up.
+The server's side answers requests with `perform`. The client's side is a `SessionEnv`. It remembers what was played;
+when the process or the machine is lost, it plays the same episode again in another one. An episode is a function of
+seed, rollout index and actions, so the second playing shows what the first one showed. Where it does not, the episode
+is given up.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class WorldLost(ConnectionError):
 
 
 class EnvFailed(RuntimeError):
-    """The environment raised at the far end; it would have raised here as well."""
+    """The environment raised on the server's side; it would have raised here as well."""
 
 
 class ReplayDiffers(RuntimeError):
     """An episode played again in another place went another way, so it cannot be gone on with."""
 
 
-# -- the far end ------------------------------------------------------------------------------------------------------
+# -- the server's side ------------------------------------------------------------------------------------------------
 
 
 def perform(env: Env, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def perform(env: Env, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def view(env: Env) -> dict[str, Any]:
-    """What the near end shows of an environment besides its observations."""
+    """What the client's side shows of an environment besides its observations."""
     return {
         "instruction": env.instruction,
         "actions": None if env.actions is None else list(env.actions),
@@ -97,11 +98,11 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, (set, frozenset)) else str(value)
 
 
-# -- the near end -----------------------------------------------------------------------------------------------------
+# -- the client's side ------------------------------------------------------------------------------------------------
 
 
 class SessionEnv(Env):
-    """An environment whose world lives elsewhere; it keeps the contract of `Env`.
+    """An environment that is played in another process or on another machine; it keeps the contract of `Env`.
 
     A subclass says how a world is opened, asked and left; its constructor ends with `self._stay()`. A copy shares no
     world with the original: at its first use it plays the episode so far in a world of its own.
@@ -130,7 +131,7 @@ class SessionEnv(Env):
         """Give the open world up; never raises."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode; without a seed one is drawn here, so that the episode can be played again elsewhere."""
+        """Start an episode; without a seed one is drawn here, so that it can be played again in another place."""
         super().reset(seed=seed, options=options)
         self._opening, self._played = None, ()
         request = {"call": "reset", "seed": self.seed, "options": options}

@@ -147,8 +147,9 @@ class StaticQA(QuestionAnswer):
             question, answer, choices = self._rows[self.seed % len(self._rows)]
             return question, answer, choices if self.match == "choice" else (), ()
         row = self._table[self.seed]
-        question, answer, choices = (row[column] if column else () for column in self._columns)
+        question, answer, options = (row[column] if column else () for column in self._columns)
         labels: Any = ()
+        choices: Any = options
         if isinstance(choices, dict):
             choices, labels = choices.get("text") or (), choices.get("label") or ()
         show = tuple(str(choice).strip() for choice in choices) if self.match == "choice" else ()

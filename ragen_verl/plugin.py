@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import traceback
 from importlib import import_module
+from typing import Any
 
 import wrapt
 
@@ -38,12 +39,12 @@ def register_verl() -> None:
     STATUS["registered"] += [f"trainer:{TRAINER}", f"agent_loop:{AGENT_LOOP}"]
 
 
-def _register_agent_loop(module: object) -> None:
+def _register_agent_loop(module: Any) -> None:
     """verl instantiates `_target_` once an episode; the registry takes names, so the class is imported only then."""
     module._agent_loop_registry[AGENT_LOOP] = {"_target_": "ragen_verl.training.agent_loop.RagenAgentLoop"}
 
 
-def _register_losses(module: object) -> None:
+def _register_losses(module: Any) -> None:
     """Workers look the policy loss up by name when they compute it (workers/utils/losses.py:103).
 
     Each registers itself when it is imported; the plugins are, so that what they register with verl is there too.
@@ -52,7 +53,7 @@ def _register_losses(module: object) -> None:
     load_plugins()
 
 
-def _register_estimators(module: object) -> None:
+def _register_estimators(module: Any) -> None:
     """Under a name of their own: verl sends `gae` and `grpo` to its own functions before it looks any up."""
     from ragen_verl.training.advantages import register
 

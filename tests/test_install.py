@@ -75,7 +75,7 @@ def test_the_locks_are_complete():
 
 
 @on_cpu_stack
-def test_every_version_is_allowed_by_all_who_ask_for_it_but_for_the_known_contradictions():
+def test_locked_versions_are_allowed_but_for_known_exceptions():
     dists, contradictions = lock.installed(), set()
     for name, extras in lock.closure([*lock.ROOTS, f"{lock.PROJECT}[dev]"]).items():
         for requirement in lock.requirements(dists[name], extras):
@@ -204,7 +204,7 @@ def test_help_lists_every_target(checkout):
     assert [line.split()[1] for line in listed.splitlines()] == phony
 
 
-def test_a_machine_without_a_suitable_python_is_told_so_in_one_sentence(checkout):
+def test_a_machine_without_a_suitable_python_is_told_so(checkout):
     shutil.rmtree(checkout / ".venv")
     tools = checkout / "bin"
     tools.mkdir()

@@ -68,7 +68,7 @@ def test_settings_of_the_user_stay() -> None:
     assert run(code, VERL_PLATFORM="cpu", OMP_NUM_THREADS="7", VLLM_CPU_KVCACHE_SPACE="3").stdout.split() == ["7", "3"]
 
 
-def test_critic_patch_leaves_a_verl_without_the_hard_coded_attention_alone() -> None:
+def test_the_critic_patch_leaves_a_mended_verl_alone() -> None:
     def load_valuehead_model(local_path, torch_dtype, model_config, trust_remote_code):
         return "as configured"
 

@@ -126,7 +126,10 @@ class Sokoban(Env):
         """Draw a level."""
         super().reset(seed=seed)
         depth_first = self.search == "depth_first"
-        self.level = generate(self.np_random, *self.dim, self.boxes_wanted, self.search_depth, depth_first=depth_first)
+        rows, columns = self.dim
+        self.level = generate(
+            self.np_random, rows, columns, self.boxes_wanted, self.search_depth, depth_first=depth_first
+        )
         self.player, self.boxes = self.level.player, self.level.boxes
         self._actions_made = 0
         return self.render(), {}

@@ -68,7 +68,7 @@ class Catalogue:
         return cls(tuple(products), tuple(goals[i] for i in order), index, by_asin)
 
     def span(self, split: str) -> range:
-        """Return the positions of a split's goals: 500 for test, 1,000 for val, the rest for train (reference A.6).
+        """Return the positions of a split's goals: 500 for test, 1,000 for val, the rest for train.
 
         With fewer than 3,000 goals test gets a sixth and val a third of them, rounded down.
         """

@@ -41,7 +41,7 @@ def check_environment(
     """
     from ragen_verl.env_checker import FULL, QUICK, Subject, check
 
-    sizes = {"limit": limit} | ({"episodes": episodes} if episodes else {})
+    sizes: dict[str, Any] = {"limit": limit} | ({"episodes": episodes} if episodes else {})
     profile = dataclasses.replace(QUICK if quick else FULL, **sizes)
     with Console(stderr=True).status("building it ...") as status:
         report = check(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -88,7 +89,7 @@ def evaluate(
     console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.", markup=False)
 
 
-def _played(ragen: object) -> str:
+def _played(ragen: Any) -> str:
     """What decides an episode besides the policy, as text: two evaluations with another one are not mixed."""
     return repr((ragen.splits, ragen.rollout))
 

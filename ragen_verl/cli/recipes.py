@@ -51,7 +51,7 @@ def check(recipe: str) -> None:
 
 def summary(text: str) -> str:
     """The first sentence of the comment at a YAML file's head; Hydra's `# @package` and a command line are none."""
-    words = []
+    words: list[str] = []
     for line in text.splitlines():
         if line.startswith(("# @", "# ragen-verl ", "# python ")) or (not line.strip() and not words):
             continue

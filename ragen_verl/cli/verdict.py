@@ -65,7 +65,7 @@ def verdict(
 
     block = RunFolder(run_dir).ragen_block()
     use_files(block.get("plugins") or [])
-    given = {"baseline": baseline_steps, "window": window}
+    given: dict[str, Any] = {"baseline": baseline_steps, "window": window}
     config = MonitorConfig.from_recipe(block)
     config = replace(config, **{name: value for name, value in given.items() if value is not None})
     options = (block.get("diagnostics") or {}).get("indicators") or {}

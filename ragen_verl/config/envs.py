@@ -103,7 +103,7 @@ class Split:
     """The environments of a split, and the seed of the first group.
 
     Training advances the seed by one with every group, so every step sees new initial states; a held-out split always
-    plays the seeds `seed .. seed + groups - 1` (reference: RAGEN's `seed.train` and `seed.val`).
+    plays the seeds `seed .. seed + groups - 1` (RAGEN's `seed.train` and `seed.val`).
 
     Args:
         envs: the environments, each with groups of its own or each with a weight.

@@ -172,7 +172,8 @@ def _cpu_size(what: str, model: str, *numbers: int) -> int:
     """A size that follows from the model: `${ragen_cpu:bucket,<model>}` and others of `ragen_verl.cpu.sizes`."""
     from ragen_verl.cpu.sizes import SIZES
 
-    return SIZES[what](str(model), *numbers)
+    size: Any = SIZES[what]
+    return size(str(model), *numbers)
 
 
 def _attention() -> str:

@@ -274,4 +274,4 @@ def plan(pairs: Sequence[Pair], tokens: int, rng: np.random.Generator) -> Plan |
 
 def sampled_turns(trajectories: Sequence[Sequence[Pair]], rng: np.random.Generator) -> list[Pair]:
     """One turn of each trajectory, drawn evenly from its turns: short and long trajectories count the same."""
-    return [turns[rng.integers(len(turns))] for turns in trajectories if turns]
+    return [turns[int(rng.integers(len(turns)))] for turns in trajectories if turns]

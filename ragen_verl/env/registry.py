@@ -244,7 +244,7 @@ def _plain() -> Any:
 
 def _load(id: str, entry: _Entry) -> Callable[..., Any]:
     """Import the target of an entry, which may do anything."""
-    target = entry.target
+    target: Any = entry.target
     if isinstance(target, str):
         module, _, attribute = target.partition(":")
         try:

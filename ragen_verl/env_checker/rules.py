@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice, zip_longest
+from typing import Any
 
 import numpy as np
 from gymnasium.utils.env_checker import check_env
@@ -110,13 +111,15 @@ def generators(case: Case) -> Iterator[str]:
 @contextmanager
 def _global_state(*states: int) -> Iterator[Callable[[], list[str]]]:
     """Set the global generators, give a function that names those that have moved since, and put them back."""
-    before = random.getstate(), np.random.get_state()
+    before: tuple[Any, Any] = random.getstate(), np.random.get_state()
     random.seed(states[0])
     np.random.seed(states[1])
-    python, numpy = random.getstate(), np.random.get_state()
+    python: Any = random.getstate()
+    numpy: Any = np.random.get_state()
 
     def moved() -> list[str]:
-        same = np.array_equal(np.random.get_state()[1], numpy[1]) and np.random.get_state()[2] == numpy[2]
+        now: Any = np.random.get_state()
+        same = np.array_equal(now[1], numpy[1]) and now[2] == numpy[2]
         return ["random"] * (random.getstate() != python) + ["numpy.random"] * (not same)
 
     try:

@@ -117,7 +117,7 @@ async def _episode(
         seed=seed,
         rollout_index=0,
         protocol=protocol,
-        chat=Characters(),
+        chat=Characters(),  # type: ignore[arg-type]  # code points are its ids
         generate=answer,
         limits=Limits(response_length=_LONG, context_length=2 * _LONG, step_timeout=profile.limit),
         workers=workers,

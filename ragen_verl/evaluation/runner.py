@@ -108,7 +108,8 @@ async def _play_all(
                     generate=player,
                     limits=limits,
                     workers=workers,
-                    env_id=episode.env,
+                    env_id=episode.env_id,
+                    env_name=episode.env,
                     context=context,
                     shared_rng=ragen.rollout.shared_group_rng,
                 )
@@ -143,7 +144,7 @@ def _read(file: Path) -> Iterator[tuple[tuple, dict[str, Any]]]:
     for line in file.read_text("utf-8").splitlines():
         try:
             one = json.loads(line)
-            yield (one["split"], one["env_id"], one["seed"], one["rollout_index"]), one
+            yield (one["split"], one["env"], one["seed"], one["rollout_index"]), one
         except (json.JSONDecodeError, KeyError, TypeError):
             continue
 

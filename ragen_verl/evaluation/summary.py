@@ -26,7 +26,7 @@ def by_environment(records: Iterable[Record]) -> dict[tuple[str, str], list[Reco
     """(split, environment) -> its records, in their order."""
     found: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
-        found[record["split"], record["env_id"]].append(record)
+        found[record["split"], record["env"]].append(record)
     return dict(found)
 
 
@@ -91,7 +91,7 @@ def compare(first: Sequence[Record], second: Sequence[Record]) -> Comparison | N
     if not common:
         return None
     means = [[float(np.mean([record["success"] for record in side[seed]])) for seed in common] for side in (one, other)]
-    return paired(*means)
+    return paired(means[0], means[1])
 
 
 def results(records: Mapping[str, Sequence[Record]], prices: tuple[float, float] | None = None) -> dict[str, Any]:

@@ -285,7 +285,7 @@ class _GuardedEnv:
         return await self._call("reset", start)
 
     def _make(self) -> None:
-        self.env = self._build()
+        self.env = self._build()  # type: ignore[operator]  # here it is what builds one
 
     def knows(self, action: str) -> bool:
         """Whether the action can be tried: a known name, or any text where actions are free text."""

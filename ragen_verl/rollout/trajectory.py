@@ -254,7 +254,7 @@ def plain(value: Any) -> Any:
 
 def _number(value: Any) -> float | None:
     """A finite float from a number, bool or numpy scalar; None from anything else."""
-    if isinstance(value, (str, bytes)) or getattr(value, "ndim", 0):
+    if isinstance(value, (str, bytes)) or getattr(value, "ndim", False):
         return None
     try:
         number = float(value)

@@ -31,7 +31,17 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.doctor.facts import version
-from ragen_verl.names import HELD_OUT, HELD_OUT_SUCCESS, RECURRING, RETURN, SUCCESS, UNSEEN, VALID
+from ragen_verl.names import (
+    HELD_OUT,
+    HELD_OUT_SUCCESS,
+    RECURRING,
+    RETURN,
+    STEP_SECONDS,
+    SUCCESS,
+    TEST_SECONDS,
+    UNSEEN,
+    VALID,
+)
 
 WEIGHTLESS = """\
 Configuration and tokenizer only: the weights are in the shards beside this folder. To make a model of them that
@@ -145,13 +155,13 @@ class RunFolder:
         With one validation there is no `after`; `best` is the one with the most success.
         """
         rows = self.rows()
-        held_out = [row for row in rows if "val-env/success" in row]
+        held_out = [row for row in rows if HELD_OUT_SUCCESS in row]
         steps = [row for row in rows if row["step"] > 0]
         summary = {
             "recipe": recipe,
             "seed": seed,
             "steps": steps[-1]["step"] if steps else 0,
-            "seconds": round(sum(row.get("timing_s/step", 0.0) + row.get("timing_s/testing", 0.0) for row in steps), 1),
+            "seconds": round(sum(row.get(STEP_SECONDS, 0.0) + row.get(TEST_SECONDS, 0.0) for row in steps), 1),
             "before": _held_out(held_out[0]) if held_out else None,
             "after": _held_out(held_out[-1]) if len(held_out) > 1 else None,
             "best": _held_out(max(held_out, key=lambda row: row[HELD_OUT_SUCCESS])) if held_out else None,

@@ -26,11 +26,9 @@ from rich.table import Table
 from ragen_verl.config.schema import FILLED, parse
 from ragen_verl.diagnostics.monitor import MonitorConfig, judge
 from ragen_verl.errors import RecipeError
+from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import train
-
-HELD_OUT = "val-env/success"
-STEP_SECONDS = "timing_s/step"
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Sweep:
     seeds: tuple[int, ...] = field(metadata=FILLED)
     variants: dict[str, Any] = field(metadata=FILLED)
     overrides: tuple[str, ...] = ()
-    panels: dict[str, Any] = field(default_factory=lambda: {"held-out success": HELD_OUT})
+    panels: dict[str, Any] = field(default_factory=lambda: {"held-out success": HELD_OUT_SUCCESS})
     source: str = ""
     published: dict[str, Any] = field(default_factory=dict)
 
@@ -168,7 +166,7 @@ def results(sweep: Sweep, root: Path) -> dict[str, Any]:
                 "step_seconds": mean(times)
                 if (times := [row[STEP_SECONDS] for row in rows if STEP_SECONDS in row])
                 else None,
-                "held_out": points(rows, HELD_OUT),
+                "held_out": points(rows, HELD_OUT_SUCCESS),
                 "series": {title: points(rows, metric) for title, metric in sweep.panels.items()},
             }
         )

@@ -25,7 +25,7 @@ class RowKey(NamedTuple):
 
     uid: str
     session: str
-    index: int
+    index: int  # type: ignore[assignment]  # a tuple has a method of this name
 
     @classmethod
     def parse(cls, key: str) -> RowKey:

@@ -23,7 +23,7 @@ ENDLESS = 1_000_000
 class EnvDataset(Dataset):
     """One row per group of trajectories: an environment, its arguments and the group's seed.
 
-    Row `i` of training belongs to step `i // P + 1` and has the seed `train.seed + i` (RAGEN, reference A.9); which
+    Row `i` of training belongs to step `i // P + 1` and has the seed `train.seed + i` (RAGEN's `seed.train`); which
     environment it is and with which arguments follows from that step and the place in it. So the number of groups
     drawn so far, which verl's data loader saves and restores, says all about the next one. Where a refill draws more
     than P groups a step, the rows, and with them a schedule, run ahead of the training steps by as many.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
@@ -69,7 +70,7 @@ def _check_device(config: DictConfig) -> None:
         raise RecipeError(f"trainer.device is cuda and this machine has no GPU: {change}.")
 
 
-def _check_loggers(given: object) -> None:
+def _check_loggers(given: Any) -> None:
     known = loggers()
     for name in [given] if isinstance(given, str) else given or ():
         if name not in known:

@@ -54,7 +54,8 @@ def dataclass_keys(target: str) -> frozenset[str]:
 def policy_losses() -> frozenset[str]:
     """The names under which verl registers policy losses."""
     calls = (one for one in ast.walk(_tree("verl.trainer.ppo.core_algos")) if isinstance(one, ast.Call))
-    return frozenset(one.args[0].value for one in calls if _name(one.func) == "register_policy_loss")
+    names = (one.args[0] for one in calls if _name(one.func) == "register_policy_loss")
+    return frozenset(str(one.value) for one in names if isinstance(one, ast.Constant))
 
 
 def registered(registry: str) -> frozenset[str]:

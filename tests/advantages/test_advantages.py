@@ -227,7 +227,7 @@ def test_a_copy_of_the_groups_leaves_the_others_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "turn" not in name or name == "turn_gae"])
-def test_a_trajectory_in_one_row_or_in_a_row_per_turn_is_the_same(name: str) -> None:
+def test_one_row_or_a_row_per_turn_is_the_same(name: str) -> None:
     rewards = torch.tensor([[0.0, 1.0, 0.0, 0.0, -0.1], [0.0, 0.0, 0.0, 0.0, 5.0]])
     mask = torch.tensor([[1, 1, 0, 1, 1], [1, 0, 1, 1, 1]])
     values = torch.tensor([[0.3, 0.2, 9.0, 0.1, 0.5], [0.4, 9.0, 0.7, 0.6, 0.1]])

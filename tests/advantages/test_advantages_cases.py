@@ -70,7 +70,7 @@ def test_returns_that_differ_by_rounding_are_equal(name: str) -> None:
 
 
 @pytest.mark.parametrize("members", [2, 3, 16])
-def test_no_advantage_of_grpo_is_larger_than_one_success_among_failures(members: int) -> None:
+def test_grpos_largest_advantage_is_one_success_among_failures(members: int) -> None:
     made = batch([1.0], *[[0.0]] * (members - 1))
     bound = (members - 1) / math.sqrt(members)
     assert of_turns("grpo", made)[0] == pytest.approx([bound], rel=1e-5)
@@ -91,7 +91,7 @@ def test_a_dropped_member_leaves_a_group_of_those_who_remain() -> None:
     assert of_turns("rloo", failed) == close([[2], [-2], []])
 
 
-def test_turns_are_compared_at_the_same_turn_and_an_ended_one_collects_nothing() -> None:
+def test_turns_are_compared_at_the_same_turn() -> None:
     made = batch([1.0], [0.0, 3.0], [0.0, 0.0, 0.0])
     # from turn 1 on 1, 3, 0; from turn 2 on 0, 3, 0; from turn 3 on 0, 0, 0: three terms each
     expected = [[1 - 4 / 3], [3 - 4 / 3, 3 - 1], [-4 / 3, -1, 0]]
@@ -100,7 +100,7 @@ def test_turns_are_compared_at_the_same_turn_and_an_ended_one_collects_nothing()
     assert of_turns("turn_grpo", made, norm_adv_by_std_in_grpo=False, turn_gamma=0.5) == close(discounted)
 
 
-def test_the_baseline_of_a_turn_does_not_depend_on_when_a_trajectory_stops() -> None:
+def test_a_turns_baseline_ignores_when_a_trajectory_stops() -> None:
     """Turns without a reward at the end of one member change nothing for the others, nor for its other turns."""
     short, long = batch([1.0], [0.0, 3.0], [1.0, 1.0]), batch([1.0, 0.0, 0.0], [0.0, 3.0], [1.0, 1.0])
     one, two = of_turns("turn_grpo", short), of_turns("turn_grpo", long)

@@ -35,7 +35,7 @@ def test_a_healthy_run_is_called_healthy(folder: RunFolder) -> None:
     assert "actor/entropy" in result.output
 
 
-def test_a_failed_run_gets_cause_and_advice_and_still_exit_code_0(folder: RunFolder) -> None:
+def test_a_failed_run_gets_cause_advice_and_exit_code_0(folder: RunFolder) -> None:
     for line in healthy(0, 60):
         if line["step"] > 30:
             line["actor/grad_norm"] *= 1e4

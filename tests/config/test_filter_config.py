@@ -121,7 +121,7 @@ def test_groups_of_one_have_no_spread_to_decide_by() -> None:
         read(strategy="top_k", score=score).check_filter(1)
 
 
-def test_filter_that_keeps_less_than_one_group_or_more_than_all_is_refused() -> None:
+def test_a_filter_keeps_between_one_group_and_all() -> None:
     with pytest.raises(RecipeError, match=r"less than one group: use 0\.125"):
         read(strategy="top_k", value=0.12).check_filter(N)
     with pytest.raises(RecipeError, match="a step has 8 groups"):
@@ -153,7 +153,7 @@ def test_seeds_of_a_refill_may_not_reach_validation() -> None:
         config.check_seeds(3)
 
 
-def test_run_ends_after_the_stated_number_of_empty_steps_or_never() -> None:
+def test_a_run_ends_after_the_stated_number_of_empty_steps() -> None:
     assert read(zero_variance="drop").filter.empty_limit is None
     assert read(zero_variance="drop", on_empty="stop").filter.empty_limit == 5
     assert read(zero_variance="drop", on_empty="stop", stop_after=2).filter.empty_limit == 2

@@ -89,7 +89,7 @@ def test_shares_of_a_run_are_those_of_the_weights(weights: tuple, groups: int, s
         assert abs(played[i] - steps * groups * Fraction(weight) / sum(map(Fraction, weights))) < 5
 
 
-def test_environment_with_less_than_a_group_a_step_comes_round_at_even_intervals() -> None:
+def test_less_than_a_group_a_step_comes_round_evenly() -> None:
     plays = [step for step in range(1, 200) if 1 in deal((31, 1), 16, step)]  # half a group a step
     assert {later - earlier for earlier, later in pairwise(plays)} <= {1, 2, 3}
 
@@ -136,7 +136,7 @@ def test_resumed_data_loader_goes_on_with_the_same_groups(batches: int, batch_si
 # -- held-out splits --------------------------------------------------------------------------------------------------
 
 
-def test_generalisation_is_played_with_validation_from_seeds_of_its_own() -> None:
+def test_generalisation_has_seeds_of_its_own() -> None:
     val = dataset("env://val")
     rows = [val[index] for index in range(len(val))]
     assert [row["extra_info"]["seed"] for row in rows] == [10, 11, 12, 20, 21, 22]
@@ -152,7 +152,7 @@ def test_a_recipe_without_generalisation_has_validation_only() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 60), st.integers(1, 5), st.integers(0, 6))
-def test_seeds_of_the_splits_are_apart_exactly_where_nothing_is_refused(
+def test_splits_are_refused_exactly_where_seeds_overlap(
     train: int, val: int, generalisation: int, steps: int, more: int
 ) -> None:
     refill = {"on_empty": "refill", "refill_limit": more} if more else {}
@@ -221,7 +221,7 @@ def test_wrong_mixture_is_refused_in_one_sentence(changes: dict, words: str) -> 
     assert "\n" not in message and message.endswith((".", "?"))
 
 
-def test_equal_group_count_beside_the_environments_is_no_contradiction() -> None:
+def test_a_group_count_that_agrees_is_no_contradiction() -> None:
     assert read(val__groups=3).val.groups == 3
 
 

@@ -38,7 +38,7 @@ def run_client(tmp_path: Path, address: Path, *arguments: str) -> subprocess.Com
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
 
 
-def test_a_forked_worker_has_the_clients_command_environment_folder_and_streams(tmp_path):
+def test_a_forked_worker_has_everything_of_its_client(tmp_path):
     with server(tmp_path / "socket", ("colorsys", "a_module_that_is_not_there")) as process:
         wait_for(tmp_path / "socket")
         done = run_client(tmp_path, tmp_path / "socket", "0", "two words")
@@ -50,7 +50,7 @@ def test_a_forked_worker_has_the_clients_command_environment_folder_and_streams(
     assert "to stderr" in done.stderr
 
 
-def test_without_a_server_the_client_becomes_the_plain_interpreter(tmp_path):
+def test_without_a_server_a_plain_interpreter_runs(tmp_path):
     done = run_client(tmp_path, tmp_path / "nobody", "3")
     said = json.loads(done.stdout)
     assert done.returncode == 3

@@ -33,7 +33,7 @@ def std_lines(values: list[float]) -> list[dict]:
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 2), max_size=40), st.integers(1, 12))
-def test_reward_variance_collapse_is_ten_per_cent_of_the_first_ten(values: list[float], steps: int) -> None:
+def test_variance_collapse_is_ten_per_cent_of_the_first_ten(values: list[float], steps: int) -> None:
     expected = None
     baseline = sum(values[:10]) / 10
     for end in range(10 + steps, len(values) + 1):
@@ -72,7 +72,7 @@ def test_reward_variance_collapse_on_figure_6() -> None:
         assert stopped[run][1] == "reward_variance_collapse"
 
 
-def test_one_environment_of_several_is_enough_and_the_total_is_none() -> None:
+def test_one_environment_below_the_limit_is_enough_to_stop() -> None:
     line = {"val-env/A/success": 0.5, "val-env/B/success": 0.0, "val-env/A/non-zero/success": 0.0}
     lines = [{"step": step, **line} for step in range(5)]
     assert early_stop(lines, RAGEN_2) == (4, "low_validation_success")

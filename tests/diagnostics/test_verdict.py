@@ -95,7 +95,7 @@ def test_every_cause_has_its_failure() -> None:
 
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_templates_show_in_the_words_where_mutual_information_is_not_measured(seed: int) -> None:
+def test_template_collapse_shows_in_the_words_without_the_probe(seed: int) -> None:
     lines = broken(seed, shift({"echo/shared": 0.97}, lost=True))
     lines = [{name: value for name, value in line.items() if not name.startswith("mi/")} for line in lines]
     assert [finding.cause for finding in judge(lines).findings] == ["template_collapse"]
@@ -221,7 +221,7 @@ def test_the_stable_run_of_figure_6_gets_none(seed: int, size: float) -> None:
     assert verdict.status == "healthy"
 
 
-def test_warnings_come_no_later_than_the_paper_sees_the_gradient_spike() -> None:
+def test_warnings_come_before_the_papers_gradient_spike() -> None:
     # appendix B.3: spikes at 170 (Bandit), 110 (Sokoban), 90 (FrozenLake)
     for run, spike in {"Bandit PPO": 170, "Sokoban PPO": 110, "FrozenLake PPO": 90}.items():
         assert judge(every_step(FIGURE_6[run])).warned <= spike
@@ -248,7 +248,7 @@ def test_starpo_of_figure_9_does_not(run: str) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6), cut=st.integers(1, 99), cause=st.sampled_from(sorted(FAILURES)))
-def test_a_resumed_run_has_the_verdict_of_one_that_was_not_interrupted(seed: int, cut: int, cause: str) -> None:
+def test_a_resumed_run_has_the_same_verdict(seed: int, cut: int, cause: str) -> None:
     lines = json.loads(json.dumps(broken(seed, FAILURES[cause])))
     monitor = Monitor()
     monitor.replay(lines[:cut])

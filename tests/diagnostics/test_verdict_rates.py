@@ -68,7 +68,7 @@ def retrieval(values: list[float], **more: float) -> list[dict]:
     ]
 
 
-def test_three_scattered_measurements_do_not_hide_template_collapse() -> None:
+def test_scattered_measurements_do_not_hide_template_collapse() -> None:
     verdict = judge(retrieval([0.95, 0.45, 0.9, 0.5, 0.1, 0.05, 0.1]))
     assert verdict.primary.cause == "template_collapse"
 
@@ -107,7 +107,7 @@ def test_rare_rewards_get_the_advice_that_helps() -> None:
     assert "norm_adv_by_std_in_grpo: false" in advice
 
 
-def test_kept_groups_that_return_more_are_a_note_while_all_is_well() -> None:
+def test_kept_groups_that_return_more_are_a_note() -> None:
     lines = healthy(HELD_OUT["rise and rest"], 0, 80, probe=False)
     for line in lines:
         line["rollout/selected_return_excess"] += 0.2

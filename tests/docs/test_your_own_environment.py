@@ -101,7 +101,7 @@ def test_every_command_between_installation_and_training_works(follow):
     assert not unseen
 
 
-def test_the_training_of_the_page_passes_every_check_and_mistakes_in_it_are_refused(follow):
+def test_the_pages_recipe_is_checked_and_mistakes_are_refused(follow):
     [command] = TRAIN
     wrong = [command.replace("largest: 32", "smallest: 32"), command.replace("GuessNumber-v0", "GuesNumber-v0")]
     done = follow([".venv/bin/python", "-c", COMPOSE, command, *wrong])

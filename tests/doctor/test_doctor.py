@@ -165,7 +165,7 @@ def test_a_companion_that_breaks_beside_torch_is_noticed(tmp_path):
     assert "nms does not exist" in probe.answer["broken"]["torchvision"]
 
 
-def test_a_probe_that_hangs_or_crashes_is_a_failure_with_its_reason(tmp_path):
+def test_a_probe_that_hangs_or_crashes_has_a_reason(tmp_path):
     (tmp_path / "verl.py").write_text("import time\ntime.sleep(600)\n")
     assert "no answer" in run_probe("driver", 3, {"PYTHONPATH": str(tmp_path)}).failure
     (tmp_path / "verl.py").write_text("import os\nos._exit(7)\n")

@@ -237,7 +237,7 @@ def test_a_copy_goes_on_like_the_original(words, id):
 
 
 @slow
-def test_every_question_can_be_copied_and_its_own_answer_scores_one():
+def test_every_question_is_solved_by_its_own_answer():
     """Datasets of some tasks hold what cannot be pickled; some tasks know no answer."""
     from gem.envs.registration import ENV_REGISTRY
 
@@ -305,7 +305,7 @@ def test_guessing_a_number_by_halves():
 
 
 @slow
-def test_the_tower_of_hanoi_by_its_solution_its_limit_and_its_errors():
+def test_hanoi_by_its_solution_its_limit_and_its_errors():
     env = make("gem:game:TowerofHanoi-v0-easy")
     assert "A: [3, 2, 1]" in env.reset(seed=0)[0]
     wrong = env.step("C A")
@@ -438,7 +438,7 @@ def test_no_answer_is_run_as_a_program(id, tmp_path):
 
 
 @slow
-def test_what_sympy_is_given_in_mathematics_is_a_formula_of_ordinary_size(monkeypatch):
+def test_sympy_is_given_formulas_of_ordinary_size(monkeypatch):
     """Even where the truth is a sum of such a kind that the package would evaluate the answer."""
     from ragen_verl.env.adapters.gem import _grader
 

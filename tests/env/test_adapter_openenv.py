@@ -31,7 +31,7 @@ def test_an_episode_with_names(guess):
     env.close()
 
 
-def test_what_the_server_refuses_does_nothing_and_what_breaks_it_cuts_off(guess):
+def test_a_refused_action_does_nothing_a_failure_cuts_off(guess):
     env = make(guess)
     before = env.reset(seed=1)[0]
     for text in HOSTILE:

@@ -372,7 +372,7 @@ def test_the_tower_of_hanoi_ends_by_its_solution_or_by_its_limit():
         assert not any(env.step("nonsense").terminated for _ in range(3))
 
 
-def test_wordle_is_played_with_words_on_disk_or_says_what_it_needs(tmp_path):
+def test_wordle_plays_words_on_disk_or_says_what_it_needs(tmp_path):
     """The real game, on a corpus of four words in NLTK's format."""
     words, tagger = tmp_path / "corpora/words", tmp_path / "taggers/averaged_perceptron_tagger_eng"
     words.mkdir(parents=True), tagger.mkdir(parents=True)

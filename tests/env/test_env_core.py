@@ -106,7 +106,7 @@ def test_a_group_starts_alike_and_then_differs(id):
         assert len(lucks) == 16
 
 
-def test_rollout_index_zero_is_the_default_and_apart_from_np_random():
+def test_rollout_index_zero_is_apart_from_np_random():
     env = make("FrozenLake-v0")
     env.reset(seed=3)
     first = env.dynamics.random(4).tolist()

@@ -135,7 +135,7 @@ def test_a_call_that_hangs_is_named_and_ends_the_check(name):
     assert report.rules["budget"].unchecked == "a call hangs" and report.rules["seeds"].word == "not checked"
 
 
-def test_a_call_that_holds_the_interpreter_ends_the_process_with_its_place(tmp_path):
+def test_a_call_that_holds_the_interpreter_ends_its_process(tmp_path):
     code = "from ragen_verl import register; from ragen_verl.cli import app\n"
     code += "register('Holds-v0', 'broken_envs:HoldsTheInterpreter')\n"
     code += "app(['env', 'check', 'Holds-v0', '--limit', '0.5', '--skip', 'processes'])"
@@ -349,7 +349,7 @@ def test_playing_by_hand_to_the_goal():
     assert "Return 1; stop reason: solved" in result.output
 
 
-def test_playing_by_hand_takes_numbers_and_beginnings_and_refuses_the_rest():
+def test_play_takes_numbers_and_beginnings_of_names():
     said = ["3", "d", "sideways", "", "99", "hint", "help", "quit"]
     result = run("play", "FrozenLake", "success_rate=1.0", "--seed", "3", input="\n".join(said) + "\n")
     env = make("FrozenLake", success_rate=1.0)

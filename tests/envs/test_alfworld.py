@@ -144,7 +144,7 @@ def test_a_game_of_alfworld_is_played_and_pays_ten(data):
 
 
 @with_alfworld
-def test_seeds_choose_among_the_solvable_games_of_the_tasks_asked_for(data):
+def test_seeds_choose_among_the_solvable_games_asked_for(data):
     env = make("ALFWorld-v0", data_dir=str(data))
     seen = [env.reset(seed=seed)[0].splitlines()[0] for seed in range(8)]
     assert set(seen) == {"Your task is to: put a hot egg in fridge.", "Your task is to: cool some mug."}
@@ -154,7 +154,7 @@ def test_seeds_choose_among_the_solvable_games_of_the_tasks_asked_for(data):
 
 
 @with_alfworld
-def test_the_planner_of_alfworld_goes_on_from_where_the_player_is(data, monkeypatch):
+def test_alfworlds_planner_goes_on_from_where_the_player_is(data, monkeypatch):
     monkeypatch.setenv("ALFWORLD_DATA", str(data))
     env = make("ALFWorld-v0", tasks=["pick_cool_then_place_in_recep"])
     env.reset(seed=0)
@@ -223,7 +223,7 @@ def test_a_folder_without_games_is_refused(tmp_path):
         make("TextWorld-v0", games=str(tmp_path))
 
 
-def test_the_prompt_banner_blanks_and_control_characters_are_dropped():
+def test_prompt_banner_and_control_characters_are_dropped():
     assert tidy("\n\n  -= Attic =-\n\nA chest.\x1b[2J \n\n>            -= Attic =-0/2") == "-= Attic =-\nA chest. [2J"
     assert tidy("You take > nothing.") == "You take > nothing."
     assert tidy("> -= Attic =-0/2") == ""
@@ -231,7 +231,7 @@ def test_the_prompt_banner_blanks_and_control_characters_are_dropped():
 
 @pytest.mark.slow
 @with_textworld
-def test_games_are_made_kept_and_played_without_touching_what_is_global(tmp_path):
+def test_games_are_made_and_played_without_global_state(tmp_path):
     before = random.getstate(), np.random.get_state()[1].tolist(), list(sys.argv)
     size = {"rooms": 2, "objects": 2, "quest_length": 2, "number": 2, "cache_dir": str(tmp_path)}
     check_contract("TextWorld-v0", **size)

@@ -1,4 +1,4 @@
-"""Bandit: reference A.1."""
+"""Bandit: arms, pulls, rewards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_low_arm_always_pays_the_same(low_reward):
     }
 
 
-def test_the_high_arm_pays_one_in_a_quarter_of_the_pulls_also_within_a_group():
+def test_the_high_arm_pays_in_a_quarter_of_the_pulls():
     env = make("Bandit-v0")
     paid = [pull(env, "Dragon", 10_000, rollout_index).reward for rollout_index in range(4000)]
     assert set(paid) == {0.0, 1.0}
@@ -46,7 +46,7 @@ def test_success_is_the_high_arm_whatever_it_paid():
     assert not pull(env, "Phoenix").info["success"]
 
 
-def test_the_task_is_the_observation_and_the_order_of_names_is_fair():
+def test_the_order_of_names_is_fair():
     env = make("Bandit-v0")
     first = []
     for seed in range(1000):

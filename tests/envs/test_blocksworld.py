@@ -46,7 +46,7 @@ def test_contract():
     check_contract("Blocksworld-v0", blocks=7)
 
 
-def test_a_block_moves_only_with_nothing_on_it_onto_something_with_nothing_on_it():
+def test_only_free_blocks_move_and_only_onto_free_places():
     env = stacks((TABLE, 0, TABLE), (TABLE, TABLE, 1))  # B on A, C alone
     assert env.render() == "Now:  A B | C\nGoal: A | B C"
     for blocked in ("A onto C", "C onto A", "C onto table", "A onto table"):
@@ -70,7 +70,7 @@ def test_the_oracle_is_shortest_between_any_two_states():
             assert len(env.oracle()) == moves_needed <= 6
 
 
-def test_plans_are_right_and_at_most_twice_the_shortest_where_the_search_gives_up(monkeypatch):
+def test_plans_are_at_most_twice_the_shortest(monkeypatch):
     env = make("Blocksworld-v0", blocks=6)
     for seed in range(40):
         env.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""FrozenLake: reference A.3."""
+"""FrozenLake: maps, slips, texts, rewards."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_coordinates_tell_the_truth():
     assert "Player in a hole: (1, 0)" in env.step("Down").observation
 
 
-def test_oracle_is_optimal_within_the_budget_and_the_careless_player_is_not():
+def test_the_oracle_is_optimal_the_careless_player_is_not():
     env = make("FrozenLake-v0", success_rate=1.0)
     within = drowned = 0
     for seed in range(500):

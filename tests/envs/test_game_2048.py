@@ -1,4 +1,4 @@
-"""2048: reference A.8."""
+"""2048: moves, merges, rewards."""
 
 from __future__ import annotations
 

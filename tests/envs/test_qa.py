@@ -1,4 +1,4 @@
-"""MetaMathQA, GSM8K and StaticQA: reference A.5 and A.8; their tables and the comparison of answers."""
+"""MetaMathQA, GSM8K and StaticQA: their tables and the comparison of answers."""
 
 from __future__ import annotations
 

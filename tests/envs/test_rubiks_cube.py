@@ -1,4 +1,4 @@
-"""The pocket cube: reference A.8; turns against facts known of the real cube."""
+"""The pocket cube: turns against facts known of the real cube."""
 
 from __future__ import annotations
 

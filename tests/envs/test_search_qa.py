@@ -1,4 +1,4 @@
-"""SearchQA: reference A.8; the invented country, any JSONL corpus, and a retrieval server over real HTTP."""
+"""SearchQA: the invented country, any JSONL corpus, and a retrieval server over real HTTP."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_splits_share_no_question():
     assert seen <= spans["val"] and len(seen) > 60
 
 
-def test_the_oracle_reads_before_it_answers_and_chance_rarely_hits():
+def test_the_oracle_reads_first_and_chance_rarely_hits():
     env, rng, hits = make("SearchQA-v0"), np.random.default_rng(0), 0
     for seed in range(100):
         env.reset(seed=seed)
@@ -282,7 +282,7 @@ def test_a_failing_server_is_asked_again():
     ("reply", "asked"),
     [((500, "down"), 2), ((404, "no such page"), 1), ((200, {"hits": []}), 1), ((200, [1]), 1), ((200, "{"), 2)],
 )
-def test_a_server_without_a_usable_answer_is_an_error_and_no_score(reply, asked):
+def test_a_server_without_an_answer_is_an_error_not_a_score(reply, asked):
     seen = []
 
     def answer(path, headers, body):

@@ -1,4 +1,4 @@
-"""Sokoban: reference A.2, and the level generator."""
+"""Sokoban: moves, texts, rewards, and the level generator."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_dim_may_be_a_list_as_it_comes_from_yaml():
     assert [len(row) for row in env.render().splitlines()] == [7] * 6
 
 
-def test_the_careless_player_solves_some_levels_and_spoils_others():
+def test_the_careless_player_solves_some_and_spoils_others():
     env = make("LargerSokoban-v0", search="breadth_first")
     solved = stuck = 0
     for seed in range(150):

@@ -1,4 +1,4 @@
-"""Sudoku: reference A.8."""
+"""Sudoku: puzzles, moves, rewards."""
 
 from __future__ import annotations
 

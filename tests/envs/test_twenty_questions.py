@@ -78,7 +78,7 @@ def test_some_attributes_exclude_each_other(one, other):
     assert [thing for thing, has in KNOWN.things.items() if {one, other} <= has] == []
 
 
-def test_every_question_asks_for_its_attribute_alone_and_guesses_nothing():
+def test_every_question_asks_for_its_attribute_alone():
     for attribute, question in KNOWN.questions.items():
         assert KNOWN.read(question).attributes == (attribute,) and KNOWN.guess(question) is None
 
@@ -152,7 +152,7 @@ def test_what_is_no_question_costs_nothing(text):
     assert not step.info["action_is_valid"] and step.observation.endswith("Questions left: 20")
 
 
-def test_the_oracle_finds_everything_within_twenty_questions_without_looking():
+def test_the_oracle_needs_twenty_questions_at_most():
     env, lengths = make("TwentyQuestions-v0"), []
     for thing in list(KNOWN.things)[::3]:
         env.reset(seed=0)
@@ -223,7 +223,7 @@ def test_an_endpoint_answers(monkeypatch, said, answer):
     assert "dog" in body["messages"][0]["content"] and body["messages"][1] == {"role": "user", "content": question}
 
 
-def test_the_endpoint_takes_the_place_of_the_table_for_players_too():
+def test_an_endpoint_replaces_the_table_for_players_too():
     with serve(lambda path, headers, body: (200, chat("yes"))) as url:
         env = make("TwentyQuestions-v0", answerer_url=url, answerer_model="m")
         env.reset(seed=0)
@@ -233,7 +233,7 @@ def test_the_endpoint_takes_the_place_of_the_table_for_players_too():
 
 
 @pytest.mark.parametrize("answer", [(500, "down"), (200, {"choices": []}), (200, "no json"), (401, "no key")])
-def test_an_endpoint_without_a_usable_answer_is_an_error_and_no_score(answer):
+def test_an_endpoint_without_an_answer_is_an_error(answer):
     with serve(lambda path, headers, body: answer) as url:
         env = thinking_of("dog", answerer_url=url, answerer_model="judge", retries=0)
         with pytest.raises(ConnectionError, match=url):

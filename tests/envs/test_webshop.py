@@ -1,4 +1,4 @@
-"""WebShop: reference A.6 and H 21, the paper's score, pages, the original's files, hostile names."""
+"""WebShop: the paper's score, pages, the original's files, hostile names."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_one_shop_for_all_instances_also_from_many_threads():
     assert found == [index.search(word, 9) for word in words] * 40
 
 
-def test_the_oracle_buys_what_is_wanted_within_the_budget_and_chance_does_not():
+def test_the_oracle_buys_what_is_wanted_chance_does_not():
     env, lengths, by_chance = make("WebShop-v0"), [], []
     rng = np.random.default_rng(0)
     for seed in range(60):
@@ -178,7 +178,7 @@ def test_buying_ends_the_episode_and_pays_dense_or_binary():
             assert check_step(env, "search[mug]").reward == 0.0
 
 
-def test_the_prompt_names_no_budget_and_the_budget_is_the_references():
+def test_the_prompt_names_no_budget_and_the_budget_is_30():
     env = make("WebShop-v0")
     assert env.max_actions == 9 and not any(sign.isdigit() for sign in env.instruction.replace("up to 1,", ""))
 
@@ -324,7 +324,7 @@ def test_the_originals_files_are_read(files):
         assert play_oracle(env)[1] == 1.0
 
 
-def test_without_peoples_goals_there_is_one_for_every_combination(files):
+def test_every_combination_is_a_goal_without_peoples_goals(files):
     (files / "items_human_ins.json").unlink()
     env = make("WebShop-v0", data_dir=str(files), products=4)  # of the entries, two of which are no products
     assert len(env.catalogue.products) == 2

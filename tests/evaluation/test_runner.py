@@ -63,7 +63,7 @@ def test_the_plan_is_what_training_evaluates():
 @pytest.mark.parametrize("think", [True, False])
 def test_the_oracle_solves_what_can_be_solved(tmp_path, think):
     records = played(recipe(think=think), Scripted("oracle"), tmp_path)
-    lake = [one for one in records if one["env_id"] == "FrozenLake"]
+    lake = [one for one in records if one["env"] == "FrozenLake"]
     assert len(lake) == 12 and all(one["success"] for one in lake)
     assert all(turn["format_ok"] and turn["valid"] for one in records for turn in one["turns"])
 

@@ -40,7 +40,7 @@ def test_groups_are_selected_by_slice_indices_or_mask(found: object) -> None:
     assert kept("mine") == ("a", "d")
 
 
-def test_strategy_is_given_ranks_returns_and_the_groups_of_a_step() -> None:
+def test_a_strategy_is_given_ranks_returns_and_groups() -> None:
     seen: list[Candidates] = []
 
     @strategy("mine")

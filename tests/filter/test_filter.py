@@ -109,7 +109,7 @@ def test_every_strategy_and_score_agrees_with_the_slow_way(batch: list, rule: Ru
 
 @settings(deadline=None)
 @given(BATCH, rules())
-def test_selection_is_a_partition_of_the_batch_without_excluded_trajectories(batch: list, rule: Rule) -> None:
+def test_a_selection_is_a_partition_without_the_excluded(batch: list, rule: Rule) -> None:
     found = chosen(batch, rule)
     assert sorted([*found.kept, *found.dropped]) == list(range(len(batch)))
     assert not any(batch[i]["out"] for i in found.kept)
@@ -121,7 +121,7 @@ def test_selection_is_a_partition_of_the_batch_without_excluded_trajectories(bat
 
 @settings(deadline=None)
 @given(BATCH, rules())
-def test_selection_is_empty_only_where_nothing_counts_or_spread_is_asked_for(batch: list, rule: Rule) -> None:
+def test_a_selection_is_empty_only_for_a_reason(batch: list, rule: Rule) -> None:
     counting = [one for one in batch if not one["out"]]
     returns = {one["group"]: {other["return"] for other in counting if other["group"] == one["group"]} for one in batch}
     assume(not rule.options.get("slack"))
@@ -167,7 +167,7 @@ def test_percentile_ranges_that_meet_cover_every_group_once(batch: list, cuts: l
 
 @settings(deadline=None)
 @given(st.lists(RETURNS, min_size=1, max_size=9), FRACTION)
-def test_no_other_members_differ_more_than_those_kept_within_a_group(returns: list, fraction: float) -> None:
+def test_within_group_keeps_the_most_varied_trajectories(returns: list, fraction: float) -> None:
     kept = most_varied(np.array(returns), fraction)
     assert len(kept) == min(len(returns), max(2, keep_count(fraction, len(returns))))
     assert kept.tolist() == sorted(set(kept.tolist()))
@@ -226,7 +226,7 @@ def test_strategies_by_hand(rule: Rule, groups: str) -> None:
 
 @pytest.mark.parametrize("strategy", RANKING)
 @pytest.mark.parametrize("largest", [True, False])
-def test_groups_without_any_spread_are_an_equal_choice_and_never_none(strategy: str, largest: bool) -> None:
+def test_groups_without_variance_are_an_equal_choice(strategy: str, largest: bool) -> None:
     rule = rule_of(strategy, 2 if strategy == "top_k_count" else 0.5, options={"range": (0, 50)}, largest=largest)
     kept = select([1.0] * 8, LABELS, rule=rule).groups
     assert kept == (tuple("abcd") if strategy == "min_p" else ("a", "b"))
@@ -344,20 +344,20 @@ def test_single_members_are_kept_where_there_is_nothing_else() -> None:
     assert select([1.0, 5.0], ["a", "b"], rule=rule_of("top_k", 0.5, score="mean")).groups == ("b",)
 
 
-def test_without_a_filter_a_group_reduced_to_one_member_is_left_out() -> None:
+def test_a_group_reduced_to_one_trajectory_is_left_out() -> None:
     found = select([1.0, 2.0, 3.0, 4.0], ["a", "a", "b", "b"], [False, False, True, False])
     assert found.groups == ("a",)
     assert found.dropped.tolist() == [2, 3]
 
 
-def test_nothing_is_selected_where_all_failed_or_there_is_nothing() -> None:
+def test_nothing_is_selected_where_all_failed() -> None:
     found = select([1.0, 2.0], ["a", "a"], [True, True], rule=rule_of("top_k", 0.5))
     assert found.groups == () and not len(found.kept)
     assert found.metrics["rollout/filter_kept_ratio"] == 0
     assert not len(select([], [], rule=rule_of("top_p", 0.5)).kept)
 
 
-def test_fraction_is_of_the_groups_of_a_step_whatever_a_refill_adds() -> None:
+def test_a_fraction_is_of_the_groups_of_a_step() -> None:
     groups = [label for label in range(12) for _ in range(2)]
     returns = [label * sign for label in range(12) for sign in (-1, 1)]
     found = select(returns, groups, rule=rule_of("top_k", 0.25, drop_zero_variance=True, total=8, limit=8))

@@ -143,7 +143,7 @@ def test_no_base_changes_what_a_preset_states(file: Path) -> None:
         assert {key: value for key, value in stated.items() if base.get(key, value) != value} == {}, name
 
 
-def test_a_filter_of_the_papers_main_table_is_a_few_overrides_away() -> None:
+def test_overrides_give_the_filter_of_the_main_table() -> None:
     overrides = ("mass=softmax", "temperature=1.0", "zero_variance=keep", "on_empty=skip", "stop_after=null")
     assert all(override in (FOLDER / "ragen2_ppo.yaml").read_text() for override in overrides)
     config = composed("nano/frozen_lake", "algorithm=ragen2_ppo", *(f"ragen.filter.{one}" for one in overrides))

@@ -87,7 +87,7 @@ def test_eos_ids_hold_the_tokenizers_own_end_too():
     assert llama.eos_ids == tuple(llama.tokenizer.convert_tokens_to_ids(["<|eot_id|>", "<|end_of_text|>"]))
 
 
-def test_without_a_system_role_the_text_opens_the_first_user_message():
+def test_without_a_system_role_the_user_message_has_the_text():
     chat = ChatTokens(tokenizer("gemma", GEMMA), Protocol())
     assert chat.tokenizer.decode(chat.initial("Be good.", "Go.")) == (
         "<bos><start_of_turn>user\nBe good.\n\nGo.<end_of_turn>\n<start_of_turn>model\n<think>"
@@ -104,14 +104,14 @@ def test_no_system_text_sends_no_system_message():
     assert "system" not in text
 
 
-def test_a_template_that_strips_earlier_thoughts_still_gets_them_as_sampled():
+def test_stripped_earlier_thoughts_stay_as_they_were_sampled():
     chat = ChatTokens(tokenizer("qwen", STRIPS_THOUGHTS), Protocol())
     assert chat.turn(True, "u") == ChatTokens(tokenizer("qwen"), Protocol()).turn(True, "u")
     assert "go </think>" in chat.tokenizer.decode(conversation(chat))
 
 
 @pytest.mark.parametrize("thinking", [True, False])
-def test_an_empty_thought_of_the_template_stays_before_every_reply(thinking):
+def test_a_templates_empty_thought_stays_before_every_reply(thinking):
     words = tokenizer("qwen", EMPTY_THOUGHTS)
     chat = ChatTokens(words, Protocol(think=thinking), {"enable_thinking": thinking})
     opening = "<think>" if thinking else "<think>\n\n</think>\n\n<answer>"
@@ -146,7 +146,7 @@ def test_a_head_that_is_left_to_the_model_is_written_for_it():
         ("{% for m in messages[:3] %}{{ m.content }}<|im_end|>{% endfor %}", "cannot be continued"),
     ],
 )
-def test_templates_that_cannot_be_continued_are_refused_in_one_sentence(template, why):
+def test_templates_that_cannot_be_continued_are_refused(template, why):
     with pytest.raises(RecipeError, match=why) as refused:
         ChatTokens(tokenizer("qwen", template), Protocol())
     assert "\n" not in str(refused.value)

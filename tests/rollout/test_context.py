@@ -146,7 +146,7 @@ def test_rows_hold_exactly_what_the_engine_saw_and_made(
 @pytest.mark.parametrize("family", FAMILIES)
 @given(window=st.integers(1, 6), said=st.lists(responses(), min_size=1, max_size=5))
 @settings(max_examples=25, deadline=None)
-def test_a_window_is_the_full_conversation_without_its_oldest_turns(workers, family, window, said):
+def test_a_window_is_the_conversation_without_its_oldest_turns(workers, family, window, said):
     played, full = run(workers, FULL, *said, family=family)
     cut, seen = run(workers, Window(window=window), *said, family=family)
     assert [turn.executed for turn in cut.turns] == [turn.executed for turn in played.turns]
@@ -431,7 +431,7 @@ def test_log_probs_are_left_out_of_every_row_or_of_none(workers):
     assert row["response_mask"].all() and not failed["response_mask"].any()
 
 
-def test_a_held_out_trajectory_counts_once_and_with_its_whole_return(workers, tmp_path):
+def test_a_held_out_trajectory_counts_once_with_all_its_return(workers, tmp_path):
     played, _ = run(workers, Window(window=1), answer("Right"), env=Walk(goal=3))
     failed = Trajectory("Walk-v0", 4, 0, stop_reason=StopReason.ENGINE_ERROR)
     # what verl hands over: of each session the last row, whose score is that of the last turn alone

@@ -134,7 +134,7 @@ def test_a_reply_cut_by_length_is_closed_by_the_prompt(workers, family):
     assert played.ret == pytest.approx(-0.5) and not any(turn.format_ok for turn in played.turns)
 
 
-def test_a_template_that_strips_thoughts_does_not_strip_the_stream(workers):
+def test_a_template_that_strips_thoughts_keeps_the_stream(workers):
     played = run(workers, Walk(), RIGHT, template=STRIPS_THOUGHTS)
     assert tokenizer("qwen").decode(stream(played)[0]).count(" go </think>") == 3
 
@@ -255,7 +255,7 @@ def test_solving_with_the_last_action_counts(workers):
     assert run(workers, Walk(goal=2), answer("Right", "Right"), max_actions=2, max_turns=1).success
 
 
-def test_a_full_context_ends_the_episode_before_a_turn_that_does_not_fit(workers):
+def test_a_full_context_ends_the_episode_before_the_turn(workers):
     whole = run(workers, Walk(goal=99), RIGHT)
     used = [len(whole.prompt_ids)]
     for turn in whole.turns[1:]:
@@ -344,7 +344,7 @@ def test_an_info_without_end_excludes_one_episode(workers):
 
 
 @pytest.mark.parametrize("where", ["reset", "step"])
-def test_an_environment_that_hangs_is_excluded_and_closed_when_it_comes_back(where):
+def test_a_hanging_environment_is_excluded_and_closed_later(where):
     env = Walk(hang=where, seconds=1.5)
     with EnvWorkers(1) as pool:
         played = run(pool, env, RIGHT, limits=Limits(200, 5000, step_timeout=0.1))

@@ -115,7 +115,7 @@ def test_truncated_and_terminated_episodes_are_told_apart() -> None:
     assert metrics["train/stop/terminated"] == metrics["train/stop/truncated"] == 0.25
 
 
-def test_records_of_the_first_schema_are_counted_under_their_name() -> None:
+def test_records_of_schema_1_are_counted_under_their_name() -> None:
     old = {key: value for key, value in record("Sokoban", reason="failed").items() if key != "env"} | {"env_id": "Lake"}
     metrics = summarize([old], "train")
     assert metrics["train/Lake/success"] == 0.0 and metrics["train/stop/failed"] == 1.0

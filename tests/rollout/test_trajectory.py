@@ -57,7 +57,7 @@ def test_rows_have_lists_of_one_length_and_partition_the_ids(turns, row_per_turn
 
 
 @given(turns.filter(bool))
-def test_a_loss_on_environment_tokens_adds_exactly_what_stands_between_responses(turns):
+def test_loss_on_environment_tokens_adds_what_is_between(turns):
     plain_row, whole = only_row(trajectory(turns)), only_row(trajectory(turns), loss_on_env_tokens=True)
     assert whole.response_mask == [1] * len(plain_row.response_ids)
     assert sum(whole.response_mask) - sum(plain_row.response_mask) == sum(len(turn.prompt_ids) for turn in turns[1:])

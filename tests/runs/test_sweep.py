@@ -56,7 +56,7 @@ def test_the_sweeps_of_the_repository_can_be_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "path"), sweeps.packaged().items())
-def test_a_sweep_of_the_package_is_found_by_its_name_and_says_its_command(name: str, path: Path) -> None:
+def test_a_sweep_of_the_package_is_found_by_its_name(name: str, path: Path) -> None:
     assert Sweep.read(Path(name)) == Sweep.read(path)
     assert path.read_text().startswith(f"# ragen-verl sweep {name}\n")
     assert Sweep.read(path).published.keys() == Sweep.read(path).variants.keys()

@@ -72,7 +72,7 @@ def test_ours_has_a_name_of_its_own_in_verls_registry() -> None:
     assert core_algos.get_adv_estimator_fn("gae") is core_algos.compute_gae_advantage_return
 
 
-def test_tokens_that_verl_rejects_lose_their_advantage_and_split_no_turn() -> None:
+def test_rejected_tokens_lose_their_advantage_and_split_no_turn() -> None:
     rejected = MASK.clone()
     rejected[4, 1] = 0
     context = credit.Context("turn_grpo", KEYS, {}, MASK)
@@ -136,7 +136,7 @@ def queue() -> MemoryQueue:
     ("name", "asked"),
     [("gae", ("response_mask", "values")), ("gigpo", ("response_mask",)), ("grpo", ("response_mask",))],
 )
-def test_only_what_is_needed_is_read_and_the_name_is_the_users_again(
+def test_only_what_an_estimator_needs_is_read(
     name: str, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = queue()
@@ -211,7 +211,7 @@ def test_defaults_of_every_estimator_are_accepted(name: str) -> None:
     assert estimator.function.__doc__
 
 
-def test_critic_that_verl_decides_on_is_gaes_and_dr_grpo_may_say_what_it_does() -> None:
+def test_verls_own_choice_of_a_critic_is_gaes() -> None:
     Advantage().check(algorithm("gae"), critic=None, group_size=1)
     Advantage().check(algorithm("dr_grpo", norm_adv_by_std_in_grpo=False), critic=None, group_size=2)
 

@@ -147,7 +147,7 @@ def test_gradient_flows_exactly_inside_the_clip_range(
     assert found == pytest.approx(-advantage * ratio if inside else 0.0, abs=1e-9)
 
 
-def test_clip_higher_lets_likelier_tokens_of_good_turns_contribute_and_nothing_else() -> None:
+def test_clip_higher_adds_likelier_tokens_of_good_turns_only() -> None:
     symmetric, higher = {"clip_ratio_high": 0.2}, {"clip_ratio_high": 0.28}
     for ratio, advantage, differs in ((1.25, 1.0, True), (1.1, 1.0, False), (1.3, 1.0, False), (1.25, -1.0, False)):
         batch = one_token(ratio, advantage)
@@ -212,7 +212,7 @@ def divergence(logits: torch.Tensor, reference: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("loss_mode", ["vanilla", TURN_MEAN])
-def test_kl_loss_changes_the_gradient_in_proportion_to_its_coefficient(loss_mode: str) -> None:
+def test_the_kl_loss_is_proportional_to_its_coefficient(loss_mode: str) -> None:
     batch = Batch([[1, 1, 0, 1], [1, 1]])
     _, without, _ = batch.loss(loss_mode=loss_mode)
     _, small, metrics = batch.loss(loss_mode=loss_mode, use_kl_loss=True, kl_loss_coef=0.001)
@@ -371,7 +371,7 @@ def test_loss_does_not_depend_on_micro_batches_or_ranks(mask: list[list[int]], s
             torch.testing.assert_close(sum(part[row] for _, part, _ in halves) / 2, gradient)
 
 
-def test_the_constant_of_the_norm_is_the_one_in_the_recipe_and_not_a_length() -> None:
+def test_the_constant_of_the_norm_is_the_recipes() -> None:
     for mask in ([[1, 1]], [[1, 1], [1] * 6]):
         batch = Batch(mask)
         plain, _, _ = batch.loss(loss_agg_mode="seq-mean-token-sum")
@@ -433,7 +433,7 @@ def test_environment_tokens_have_no_part_in_the_loss(loss_mode: str) -> None:
 # -- where verl finds it ----------------------------------------------------------------------------------------------
 
 
-def test_verl_finds_the_loss_by_name_and_measures_clipping_as_in_its_own() -> None:
+def test_verl_finds_the_loss_by_its_name() -> None:
     assert get_policy_loss_fn(TURN_MEAN).__module__ == "ragen_verl.training.losses"
     batch = Batch([[1, 0, 1, 1, 1], [1, 1]])
     _, _, ours = batch.loss(loss_mode=TURN_MEAN)
@@ -451,7 +451,7 @@ def test_importance_weights_reach_the_per_turn_loss() -> None:
     assert float(doubled) == pytest.approx(2 * float(plain))
 
 
-def test_bypass_keeps_the_policy_loss_and_makes_the_engines_log_probs_the_old_ones(
+def test_bypass_takes_the_engines_log_probs_as_old_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from verl.trainer.ppo.v1 import trainer_base

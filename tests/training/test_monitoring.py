@@ -50,7 +50,7 @@ def collapsing():
     return lines
 
 
-def test_a_healthy_run_goes_on_and_its_best_checkpoint_outlives_its_deletion(tmp_path):
+def test_the_best_checkpoint_of_a_healthy_run_is_kept(tmp_path):
     watched = watch(tmp_path)
     lines = healthy(seed=0, steps=40)
     for line, score in zip(lines[9::10], (0.3, 0.5, 0.4, 0.4), strict=True):
@@ -61,7 +61,7 @@ def test_a_healthy_run_goes_on_and_its_best_checkpoint_outlives_its_deletion(tmp
     assert json.loads((tmp_path / "verdict.json").read_text())["status"] == "healthy"
 
 
-def test_a_warning_keeps_the_checkpoint_before_it_and_stops_where_that_is_wanted(tmp_path):
+def test_a_warning_keeps_the_checkpoint_before_it_and_may_stop(tmp_path):
     lines = collapsing()
     reasons = play(watch(tmp_path, on_warning="stop"), lines, saves=range(10, 121, 10))
     verdict = json.loads((tmp_path / "verdict.json").read_text())

@@ -265,7 +265,7 @@ def test_an_error_in_the_pass_gives_everything_back(worker):
     assert training.loss_fn is loss and training.engine.optimizer.step == step
 
 
-def test_random_numbers_that_the_probe_draws_are_not_missing_afterwards():
+def test_the_probe_leaves_the_random_numbers_as_they_were():
     before = torch.get_rng_state()
     with on_worker._same_random_numbers():
         torch.rand(3)

@@ -74,7 +74,7 @@ def test_rounds_by_hand() -> None:
     assert metrics == {"rollout/groups_generated": 14, "rollout/refill_rounds": 1}
 
 
-def test_bound_ends_the_search_and_no_round_is_larger_than_a_step() -> None:
+def test_a_bound_ends_the_refill_and_rounds_fit_a_step() -> None:
     stream = Stream(lambda seed: False)
     _, metrics = stream.step(P, 19)
     assert stream.sizes == [8, 8, 8, 3]

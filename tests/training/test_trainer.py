@@ -49,7 +49,7 @@ def test_a_failed_episode_is_a_row_that_nothing_learns_from() -> None:
     assert json.loads(row["extra_fields"][RECORD])["excluded"] is True
 
 
-def test_rows_of_finished_and_failed_episodes_have_the_same_fields() -> None:
+def test_finished_and_failed_episodes_have_the_same_fields() -> None:
     """verl reads a field of all rows at once and fails if some lack it."""
     turn = Turn(state="s", prompt_ids=[1], response_ids=[3], log_probs=[-0.1])
     finished = output_of(Trajectory("Env", 7, 0, prompt_ids=[1], turns=[turn])).as_dict()

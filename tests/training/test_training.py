@@ -124,7 +124,7 @@ def test_diagnostics_run_along(straight: RunFolder) -> None:
     assert (straight.kept / "best" / "step.txt").read_text() == str(STEPS)  # the one step with both
 
 
-def test_trajectories_are_structured_and_start_from_the_recipes_seeds(straight: RunFolder) -> None:
+def test_trajectories_start_from_the_recipes_seeds(straight: RunFolder) -> None:
     for step in range(1, STEPS + 1):
         records = trajectories(straight, "train", step)
         first = SEED + (step - 1) * GROUPS

@@ -95,9 +95,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch:
         machine.check_folder(tmp_path / "run")
 
 
-def test_relative_folders_are_taken_from_where_the_command_was_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_folders_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = OmegaConf.create(
         {"ragen": {"run": {"dir": "runs/x"}}, "trainer": {"default_local_dir": "${ragen.run.dir}/checkpoints"}}

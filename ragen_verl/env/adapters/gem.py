@@ -128,7 +128,7 @@ class GemEnv(ExternalEnv):
             raise BadEnvKwargs(
                 f"{self.name} does not take {', '.join(map(repr, unknown))}; it accepts {', '.join(sorted(accepted))}."
             )
-        own = {"use_mp": False} if self._module == _MATHS else _LACKING.get(self.id, {})
+        own: Any = {"use_mp": False} if self._module == _MATHS else _LACKING.get(self.id, {})
         try:
             with GlobalRandomness()():
                 return _package().make(self.id, **{**own, **self.kwargs})
@@ -251,9 +251,9 @@ def _package() -> ModuleType:
 
 
 @cache
-def _grader() -> ModuleType:
+def _grader() -> Any:
     """Import gem's grader of mathematics; let it evaluate formulas of ordinary size only."""
-    grader = _need("gem.utils.math_grader")
+    grader: Any = _need("gem.utils.math_grader")
     evaluate = grader._sympy_parse
     # sympy evaluates Python. To its caller the error that comes of None means "not equal".
     grader._sympy_parse = lambda text: evaluate(text) if harmless("simple_integration", text, "") else None

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 _IDLE_SECONDS = 3600.0
@@ -23,12 +23,12 @@ class Inverted:
     `told` holds what it says: the messages that a text is wanted for, then the finished episode or an exception.
     """
 
-    def __init__(self, play: Callable[[Ask], Awaitable[Any]]) -> None:
+    def __init__(self, play: Callable[[Ask], Coroutine[Any, Any, Any]]) -> None:
         self.told: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._answer: asyncio.Future[str] | None = None
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # leaves the caller's own loop alone
         self._loop = self._runner.get_loop()
-        self._task = self._loop.create_task(play(self._ask))
+        self._task: asyncio.Task[Any] = self._loop.create_task(play(self._ask))
         self._thread = threading.Thread(target=self._run, name="ragen-rollout", daemon=True)
         self._thread.start()
 

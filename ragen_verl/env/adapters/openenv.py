@@ -188,7 +188,7 @@ def _schema(url: str) -> dict[str, Any]:
 
 def _connect(url: str, timeout_s: float) -> Any:
     """Return a client whose calls block; the class depends on the package, so it is made here."""
-    core = need("openenv.core", "openenv", "openenv")
+    core: Any = need("openenv.core", "openenv", "openenv")
     from openenv.core.client_types import StepResult
 
     class Client(core.EnvClient):

@@ -241,7 +241,7 @@ def test_an_expired_session_is_played_again():
 # -- several servers --------------------------------------------------------------------------------------------------
 
 
-def test_servers_share_the_load_and_one_that_is_full_is_passed_over():
+def test_servers_share_the_load_and_a_full_one_is_passed_over():
     with serving(Settings(max_sessions=3)) as small, serving() as large:
         id = f"{small.url}/Count-v0,{large.url}/Count-v0"
         envs = [make(id) for _ in range(4)]
@@ -370,7 +370,7 @@ def test_without_any_server_left_episodes_are_excluded(monkeypatch):
         assert again.stop_reason is StopReason.ENV_ERROR and "env serve FrozenLake-v0" in again.error
 
 
-def test_a_server_that_comes_back_at_its_address_saves_the_episode():
+def test_a_server_that_comes_back_saves_the_episode():
     with serving() as first, ThreadPoolExecutor(1) as pool:
         far, near = both(first, "Count-v0")
         same_start(far, near, 9)

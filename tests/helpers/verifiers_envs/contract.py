@@ -94,7 +94,7 @@ def test_the_checker_finds_nothing_broken(id):
 
 
 @each
-def test_a_seed_is_an_episode_beside_others_and_in_another_process(id):
+def test_a_seed_is_an_episode_also_in_another_process(id):
     before = random.getstate(), np.random.get_state()[1].tolist()
     alone = {seed: play(id, seed) for seed in range(3)}
     assert len({str(seen) for seen in alone.values()}) == 3
@@ -154,7 +154,7 @@ def test_a_copy_goes_on_like_the_original(id):
         twin.close()
 
 
-def test_a_close_in_the_middle_ends_the_rollout_and_so_does_forgetting_it():
+def test_closing_or_forgetting_a_rollout_ends_it():
     envs = [make("verifiers:vf-guess") for _ in range(5)]
     for env in envs:
         env.reset(seed=0)

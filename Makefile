@@ -36,9 +36,11 @@ test-slow: $(SLOW) $(PROJECT) ## the tests that take minutes each
 bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and saved as JSON
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-lint: $(DEV) $(PROJECT) ## ruff's checks and formatting, without changing anything
+lint: $(DEV) $(PROJECT) ## ruff's checks and formatting and mypy's types, without changing anything
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@mkdir -p $(VENV)/typing && ln -sfn ../../envs $(VENV)/typing/ragen_envs
+	@MYPYPATH=$(VENV)/typing $(BIN)/python -m mypy -p ragen_verl -p ragen_envs
 
 format: $(DEV) ## apply ruff's fixes and formatting
 	@$(BIN)/ruff check --fix .

@@ -114,7 +114,7 @@ class Countdown(Env):
             self._table = load(dataset, split=split, key=columns, columns=columns, first=rows, keep=keep)
         self.target = 0
         self.numbers: tuple[int, ...] = ()
-        self._splits: list[tuple[int, str, int, int]] = []
+        self._splits: list[tuple[Any, ...]] = []  # (whole, sign, part, part)
         self._answered = False
         self._reward = 0.0
 

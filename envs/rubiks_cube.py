@@ -41,7 +41,8 @@ def _clockwise(axis: tuple[int, int, int], v: tuple[int, int, int]) -> tuple[int
     along = sum(a * c for a, c in zip(axis, v, strict=True))
     (a, b, c), (x, y, z) = axis, v
     cross = (y * c - z * b, z * a - x * c, x * b - y * a)  # v x axis
-    return tuple(n + along * m for n, m in zip(cross, axis, strict=True))
+    x, y, z = (n + along * m for n, m in zip(cross, axis, strict=True))
+    return x, y, z
 
 
 def _turns() -> dict[str, itemgetter]:

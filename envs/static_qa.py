@@ -144,12 +144,12 @@ class StaticQA(QuestionAnswer):
 
     def _row(self) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
         if self._table is None:
-            question, answer, choices = self._rows[self.seed % len(self._rows)]
-            return question, answer, choices if self.match == "choice" else (), ()
+            question, answer, listed = self._rows[self.seed % len(self._rows)]
+            return question, answer, listed if self.match == "choice" else (), ()
         row = self._table[self.seed]
-        question, answer, options = (row[column] if column else () for column in self._columns)
+        question, answer, offered = (row[column] if column else () for column in self._columns)
+        choices: Any = offered
         labels: Any = ()
-        choices: Any = options
         if isinstance(choices, dict):
             choices, labels = choices.get("text") or (), choices.get("label") or ()
         show = tuple(str(choice).strip() for choice in choices) if self.match == "choice" else ()

@@ -121,8 +121,9 @@ class PackagedGame(FreeTextEnv):
         if self._game is None and self._file is not None:
             with package() as textworld:
                 self._begin(textworld)
+                game: Any = self._game
                 for command in self._made:
-                    self._game.step(command)
+                    game.step(command)
         return self._game
 
     def step(self, action: str) -> Step:

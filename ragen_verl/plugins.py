@@ -27,7 +27,7 @@ import pkgutil
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -76,7 +76,7 @@ class Registry(Generic[T], Mapping[str, T]):
         self._things[name] = thing
         return thing
 
-    def find(self, name: str, key: str, others: Sequence[str] = ()) -> T:
+    def find(self, name: str, key: str, others: Collection[str] = ()) -> T:
         """The thing of this name.
 
         Args:

@@ -60,7 +60,7 @@ def checked(
         accepts = next((one for one in notes if isinstance(one, Accepts)), accepts)
     origin = typing.get_origin(hint) or hint
     if block and is_dataclass(hint):
-        return block(hint, value, path)
+        return block(hint, value, path)  # type: ignore[arg-type]  # a hint is a class
     if origin in (tuple, list):
         value = _items(hint, value, path, block, end)
     elif origin is dict:

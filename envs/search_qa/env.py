@@ -238,7 +238,7 @@ class Library(NamedTuple):
 
     questions: tuple[Question, ...]
     texts: tuple[str, ...] = ()
-    index: Bm25 | None = None
+    index: Bm25 | None = None  # type: ignore[assignment]  # a tuple has a method of this name
 
     def search(self, query: str, k: int) -> list[str]:
         """Return up to `k` texts, the best first."""

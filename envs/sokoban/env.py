@@ -96,7 +96,7 @@ class Sokoban(Env):
         check_format(observation_format)
         check_choice("Sokoban's search", search, SEARCHES)
         check_choice("Sokoban's vocabulary", vocabulary, VOCABULARIES)
-        self.dim = tuple(dim) if hasattr(dim, "__iter__") else ()
+        self.dim: Any = tuple(dim) if hasattr(dim, "__iter__") else ()
         if len(self.dim) != 2 or not all(isinstance(n, int) and 5 <= n <= 20 for n in self.dim):
             raise RecipeError(f"Sokoban's dim must be two integers from 5 to 20, not {dim!r}.")
         check_whole("Sokoban's boxes", boxes, 1, 5)
@@ -105,7 +105,7 @@ class Sokoban(Env):
         self.search_depth = search_depth
         self.search = search
         self.observation_format = observation_format
-        self._letters = VOCABULARIES[vocabulary]
+        self._letters: Any = VOCABULARIES[vocabulary]
         self.symbols = {} if observation_format == "coord" else dict(zip(self._letters, _MEANINGS, strict=True))
         self.instruction = self._instruction()
         self.level: Level | None = None

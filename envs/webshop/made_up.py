@@ -12,7 +12,14 @@ _SEED = 20_220_704
 _COLOUR = ("black", "white", "grey", "navy blue", "dark green", "red", "pink", "beige", "light brown", "purple")
 _CLOTHING = ("x-small", "small", "medium", "large", "x-large", "xx-large")
 _SHOE = tuple(f"{size}" for size in range(5, 13))
-_WEAR = ("machine washable", "hand washable", "long sleeve", "short sleeve", "quick drying", "stretch fabric")
+_WEAR: tuple[str, ...] = (
+    "machine washable",
+    "hand washable",
+    "long sleeve",
+    "short sleeve",
+    "quick drying",
+    "stretch fabric",
+)
 _WEAR += ("cotton spandex", "regular fit", "slim fit", "loose fit", "moisture wicking", "polyester lined")
 _FEET = (
     "slip resistant",
@@ -24,7 +31,7 @@ _FEET = (
     "wide toe",
     "leather",
 )
-_SKIN = (
+_SKIN: tuple[str, ...] = (
     "cruelty free",
     "fragrance free",
     "paraben free",
@@ -34,7 +41,7 @@ _SKIN = (
     "vegan",
 )
 _SKIN += ("with vitamin c", "with coconut oil", "with hyaluronic acid")
-_FOOD = (
+_FOOD: tuple[str, ...] = (
     "gluten free",
     "low sugar",
     "non gmo",
@@ -45,7 +52,7 @@ _FOOD = (
     "dairy free",
 )
 _FOOD += ("certified organic", "no artificial colors", "resealable bag", "individually wrapped")
-_TECH = (
+_TECH: tuple[str, ...] = (
     "fast charging",
     "easy to install",
     "noise cancelling",
@@ -55,7 +62,15 @@ _TECH = (
     "plug and play",
 )
 _TECH += ("carrying case included", "long battery life", "gold plated", "light weight", "heavy duty")
-_HOME = ("easy to clean", "easy to assemble", "space saving", "solid wood", "steel frame", "non slip", "eco friendly")
+_HOME: tuple[str, ...] = (
+    "easy to clean",
+    "easy to assemble",
+    "space saving",
+    "solid wood",
+    "steel frame",
+    "non slip",
+    "eco friendly",
+)
 _HOME += ("dishwasher safe", "bpa free", "scratch resistant", "hand painted", "heat resistant")
 
 #: (noun, levels of category, attributes, options, lowest and highest price)

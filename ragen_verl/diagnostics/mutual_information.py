@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class SpreadEma:
 
 
 def measure(
-    scores: np.ndarray, own: np.ndarray, lengths: np.ndarray, ema: SpreadEma | None = None, name: str = ""
+    scores: np.ndarray, own: Any, lengths: Any, ema: SpreadEma | None = None, name: str = ""
 ) -> dict[str, float]:
     """The proxies of one matrix of cross scores.
 

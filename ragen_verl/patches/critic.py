@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from types import ModuleType
+from typing import Any
 
 
-def _critic_without_flash_attention(module: ModuleType) -> None:
+def _critic_without_flash_attention(module: Any) -> None:
     """The critic's loader asks for flash-attention 2 whatever the recipe says (verl/utils/model.py:641-657)."""
     load = module.load_valuehead_model
     if "flash_attention_2" not in inspect.getsource(load):
@@ -29,4 +29,4 @@ def _critic_without_flash_attention(module: ModuleType) -> None:
     module.load_valuehead_model = with_configured_attention
 
 
-CRITIC_PATCHES: dict[str, Callable[[ModuleType], None]] = {"verl.utils.model": _critic_without_flash_attention}
+CRITIC_PATCHES: dict[str, Callable[[Any], None]] = {"verl.utils.model": _critic_without_flash_attention}

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class Generation(NamedTuple):
     """What the engine sampled: ids, the one that ended the response included, and their log-probabilities or None."""
 
-    token_ids: list[int]
+    token_ids: list[Any]
     log_probs: list[float] | None = None
 
 

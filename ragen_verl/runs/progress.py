@@ -34,8 +34,9 @@ class Watch:
 
     def __init__(self, folder: RunFolder, console: Console) -> None:
         self._folder, self._console = folder, console
-        self._started, self._seen, self._total = time.time(), 0, None
-        self._phase, self._held_out = "", None
+        self._started, self._seen, self._phase = time.time(), 0, ""
+        self._total: int | None = None
+        self._held_out: float | None = None
         self._log_at = folder.log_file.stat().st_size if folder.log_file.exists() else 0
         self._log_phase = IMPORTING
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())

@@ -57,8 +57,8 @@ def nested_drift(data: TensorDict, threshold: float = THRESHOLD) -> dict[str, fl
     """
     mask = data["response_mask"]
     ours = data["old_log_probs"] if "old_log_probs" in data else response_from_nested(data["log_probs"], mask)
-    parts = (ours, data["rollout_log_probs"], mask)
-    return token_drift(*(torch.cat(list(one.unbind())) for one in parts), threshold)
+    trainer, engine, sampled = (torch.cat(list(one.unbind())) for one in (ours, data["rollout_log_probs"], mask))
+    return token_drift(trainer, engine, sampled, threshold)
 
 
 def _for_inference(batch: KVBatchMeta, temperature: float) -> KVBatchMeta:

@@ -136,10 +136,10 @@ def spread_environments(trajectories: TrajectoryBatch, seed: tuple[int, int]) ->
     totals = Counter(environment[uid] for uid in rows for _ in rows[uid])
     before: Counter[str] = Counter()
     middle = {}
-    for uid, keys in rows.items():
+    for uid, mine in rows.items():
         env = environment[uid]
-        middle[uid] = (before[env] + len(keys) / 2) / totals[env]
-        before[env] += len(keys)
+        middle[uid] = (before[env] + len(mine) / 2) / totals[env]
+        before[env] += len(mine)
     order = sorted(rows, key=middle.__getitem__)
     start = int(np.random.default_rng(seed).integers(len(order)))
     return [key for uid in order[start:] + order[:start] for key in rows[uid]]

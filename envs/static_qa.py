@@ -147,11 +147,12 @@ class StaticQA(QuestionAnswer):
             question, answer, listed = self._rows[self.seed % len(self._rows)]
             return question, answer, listed if self.match == "choice" else (), ()
         row = self._table[self.seed]
-        question, answer, offered = (row[column] if column else () for column in self._columns)
-        choices: Any = offered
+        cells: list[Any] = [row[column] if column else () for column in self._columns]
+        question, answer, choices = cells
         labels: Any = ()
         if isinstance(choices, dict):
-            choices, labels = choices.get("text") or (), choices.get("label") or ()
+            labels = choices.get("label") or ()
+            choices = choices.get("text") or ()
         show = tuple(str(choice).strip() for choice in choices) if self.match == "choice" else ()
         return str(question).strip(), str(answer).strip(), show, tuple(map(str, labels))
 

@@ -53,7 +53,7 @@ NOTES = """
 - random and oracle: success, and return with its standard error, over {episodes} seeds ({long} where the budget is
   above {above}); each action is an answer of its own and nothing is deducted for format. The random player draws a
   name, or what `random_action` says for free text. The oracle plans anew before every action with what the environment
-  knows; where luck decides (Bandit, FrozenLake, 2048), or where the budget is too small for some levels, it does not
+  knows; where chance decides (Bandit, FrozenLake, 2048), or where the budget is too small for some levels, it does not
   always succeed. In Bandit a success is the choice of the better arm, whatever it pays.
 - steps/s: from the median time of `step`, random actions, one thread. Reset in milliseconds: median and 99th
   percentile.

@@ -125,11 +125,11 @@ class Bandit(Env):
     def step(self, action: str) -> Step:
         """Pull an arm; an unknown name pulls none."""
         name = self.name_of(action)
-        luck = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
+        transitions = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         if name is None or self._pulled is not None:
             return self._result(0.0, valid=name is not None, effective=False)
         self._pulled = name
-        self._paid = self.low_reward if name == self.low else float(luck.random() < _HIGH_PROBABILITY)
+        self._paid = self.low_reward if name == self.low else float(transitions.random() < _HIGH_PROBABILITY)
         return self._result(self._paid, valid=True, effective=True)
 
     def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:

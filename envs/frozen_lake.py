@@ -131,11 +131,11 @@ class FrozenLake(Env):
     def step(self, action: str) -> Step:
         """Move one cell, or slip; an unknown name leaves everything as it is."""
         name = self.name_of(action)
-        luck = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
+        transitions = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         if name is None or self._over():
             return self._result(0.0, valid=name is not None, effective=False)
         before = self.player
-        self.player = self._neighbour(before, self._slip(name, luck))
+        self.player = self._neighbour(before, self._slip(name, transitions))
         self._moves_made += 1
         return self._result(float(self.player == self.goal), valid=True, effective=self.player != before)
 
@@ -150,10 +150,10 @@ class FrozenLake(Env):
     def _over(self) -> bool:
         return self.player == self.goal or self.player in self.holes
 
-    def _slip(self, name: str, luck: np.random.Generator) -> str:
+    def _slip(self, name: str, transitions: np.random.Generator) -> str:
         """Return the direction actually taken: the intended one, or one at right angles."""
-        # One draw per move whatever the outcome, so that the luck of move k does not depend on the actions.
-        draw = luck.random()
+        # One draw per move whatever the outcome, so that the slip of move k does not depend on the actions.
+        draw = transitions.random()
         if draw < self.success_rate:
             return name
         turn = 1 if draw < (1 + self.success_rate) / 2 else -1

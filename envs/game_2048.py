@@ -101,7 +101,7 @@ class Game2048(Env):
     def step(self, action: str) -> Step:
         """Slide; an unknown name leaves everything as it is."""
         name = self.name_of(action)
-        luck = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
+        transitions = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         if name is None or self._over():
             return self._result(0.0, valid=name is not None, effective=False)
         self._actions_made += 1
@@ -109,7 +109,7 @@ class Game2048(Env):
         if board == self.board:
             return self._result(_BLOCKED if self.reward == "score" else 0.0, valid=True, effective=False)
         self.board = board
-        self.board = self._with_new_tile(luck)
+        self.board = self._with_new_tile(transitions)
         self.score += gained
         reward = float(gained) if self.reward == "score" else 0.1 * math.log2(1 + gained)
         return self._result(reward, valid=True, effective=True)

@@ -107,7 +107,7 @@ class PackagedGame(FreeTextEnv):
         elif self._loaded != self._file:
             self._game.load(self._file)
         self._loaded = self._file
-        self._game.seed(1)  # the interpreter's own luck, else drawn from the clock
+        self._game.seed(1)  # the interpreter's own randomness, else drawn from the clock
         return self._game.reset()
 
     def _take_in(self, state: Any, *, first: bool = False) -> None:

@@ -26,7 +26,7 @@ from ragen_verl.doctor.facts import version
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.progress import Watch, result_table
+from ragen_verl.runs.progress import ProgressDisplay, result_table
 
 REFUSED = 2
 """Exit code of a run that was refused before it started (`ragen_verl.validation.recipe`)."""
@@ -155,10 +155,10 @@ def _signals(folder: RunFolder) -> Iterator[None]:
 
 def _watch(process: subprocess.Popen, folder: RunFolder, console: Console) -> int:
     """Shows how the run goes until the process ends; returns its exit code."""
-    with Watch(folder, console) as watch:
+    with ProgressDisplay(folder, console) as display:
         while True:
             code = process.poll()
-            watch.look()
+            display.look()
             if code is not None:
                 return code
             time.sleep(WATCH_SECONDS)

@@ -24,7 +24,7 @@ MARKS = {"ray init kwargs": RAY, "WorkerDict pid=": "loading the weights", "vLLM
 PHASES = (IMPORTING, *MARKS.values())
 
 
-class Watch:
+class ProgressDisplay:
     """Follows a run through its folder; `look` as often as wanted.
 
     Args:
@@ -43,7 +43,7 @@ class Watch:
         self._bar = Progress(TextColumn("{task.description}"), *columns, console=console)
         self._task = self._bar.add_task(IMPORTING, total=None)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ProgressDisplay:
         if self._console.is_terminal:
             self._bar.start()
         return self

@@ -265,7 +265,7 @@ def test_long_episodes_fit_where_the_full_history_does_not(workers):
         assert max(len(ids) for ids in engine.saw) < 700
 
 
-# -- luck -------------------------------------------------------------------------------------------------------------
+# -- transition randomness --------------------------------------------------------------------------------------------
 
 
 def test_a_shared_rng_starts_every_member_as_member_0(workers):

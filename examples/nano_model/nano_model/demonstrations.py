@@ -67,7 +67,7 @@ def generate(
         tokenizer: the nano tokenizer.
         mix: who plays.
         count: episodes.
-        seed: of everything: levels, luck, and who plays what.
+        seed: of everything: levels, transitions, and who plays what.
         single_turn: share of episodes cut after their first turn, which teach the map at less cost.
         no_think: share of episodes in the answer-only form.
         worlds: where to play.

@@ -1,18 +1,38 @@
 """For all tests."""
 
+from __future__ import annotations
+
 import sys
+from typing import Any
 
 import pytest
 
 # setuptools puts its own distutils in the place of Python's and refuses when something imported that first; vLLM
 # imports setuptools late, so in one long process success would depend on the tests before
 import setuptools  # noqa: F401
+from xdist.scheduler import LoadFileScheduling
 
 # and its vendored packages, which it adds to the path, would pass for installed ones in importlib.metadata
 sys.path[:] = [path for path in sys.path if not path.endswith("setuptools/_vendor")]
 
 
+TRAININGS = "tests/trainings/"
+"""Two Ray clusters on one machine clash, so all that starts one is in this folder and runs in one process."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Trainings first: they take longest, and the other processes have the rest to do meanwhile."""
-    items.sort(key=lambda item: item.get_closest_marker("train") is None)
+    items.sort(key=lambda item: not item.nodeid.startswith(TRAININGS))
+
+
+class TrainingsTogether(LoadFileScheduling):
+    """A process takes a file at a time; the trainings are as one file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return TRAININGS if nodeid.startswith(TRAININGS) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TrainingsTogether | None:
+    """The scheduling of `--dist loadfile`, with the trainings together; other choices keep their own."""
+    return TrainingsTogether(config, log) if config.getoption("dist") == "loadfile" else None

@@ -76,6 +76,7 @@ def test_example_package_trains_by_name(tmp_path: Path) -> None:
         assert 0 < row["critic/advantages/max"] < 0.12
 
 
+@pytest.mark.slow
 def test_file_of_a_recipe_reaches_trainer_and_workers(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LOSS)
     rows = trained(

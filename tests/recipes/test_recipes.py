@@ -118,7 +118,9 @@ def test_paper_recipe_passes_our_checks_and_verls(
     verl_accepts(config)
 
 
-@pytest.mark.parametrize("name", sorted(packaged()))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "table4_" in name else name for name in sorted(packaged())]
+)
 def test_every_run_of_a_table_passes_our_checks(name: str, tiny_model: str, local_tables: dict[str, list[str]]) -> None:
     sweep = Sweep.read(Path(name))
     for variant, seed, folder in sweep.runs(Path("runs")):

@@ -25,6 +25,7 @@ from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import CONTEXTS, Context, Full, SingleTurn, Window, context
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.protocol import ACTIONS_SHOWN, Protocol
+from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
@@ -437,6 +438,7 @@ def test_a_held_out_trajectory_counts_once_with_all_its_return(workers, tmp_path
     # what verl hands over: of each session the last row, whose score is that of the last turn alone
     last = [outputs_of(one, held_out=True)[-1] for one in (played, failed)]
     trainer = object.__new__(RagenTrainer)
+    trainer._met = InitialStates()
     trainer.folder, trainer.global_steps = RunFolder(tmp_path), 5
     envs = [{"id": "FrozenLake-v0", "groups": 2}]
     block = {"train": {"envs": envs, "seed": 10}, "val": {"envs": envs, "seed": 3}, "run": {"dir": str(tmp_path)}}

@@ -389,9 +389,9 @@ def test_mutual_information_of_a_step(step):
 
 
 def test_mutual_information_of_so_many_samples(step):
-    trainer, batch, _ = step
+    trainer, batch, trajectories, _ = step
     config = MutualInformation(enabled=True, every=5, share=1.0, samples=3)
-    found = probes.MutualInformationProbe(config, 0, kept=1.0, think=True)(trainer, batch)
+    found = probes.MutualInformationProbe(config, 0, kept=1.0, think=True)(trainer, batch, trajectories)
     assert found["mi/first_turn/responses"] == 3 and found["mi/sampled_turns/responses"] <= 3
 
 

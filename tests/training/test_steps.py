@@ -17,6 +17,7 @@ from recipe_composition import composed
 from verl.trainer.ppo.core_algos import AdaptiveKLController
 
 from ragen_verl.config import RagenConfig
+from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.training import advantages, batch
@@ -64,6 +65,7 @@ def make(tmp_path, monkeypatch):
         for module in (trainer_base, padding_utils, batch, advantages):
             monkeypatch.setattr(module, "tq", queue)
         made = object.__new__(RagenTrainer)
+        made._met = InitialStates()
         made.config = composed(
             "nano/frozen_lake",
             f"ragen.train.envs.0.groups={P}",

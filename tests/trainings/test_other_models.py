@@ -40,7 +40,8 @@ def trained(recipe: str, folder: Path, *overrides: str) -> list[dict]:
     return run.rows()
 
 
-@pytest.mark.parametrize("kind", [pytest.param(LlamaConfig, marks=pytest.mark.slow), Qwen2Config])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [LlamaConfig, Qwen2Config])
 def test_tied_weights_in_several_buckets_reach_the_engine(kind: type, tmp_path: Path) -> None:
     words = AutoTokenizer.from_pretrained(nano_model_path())
     torch.manual_seed(0)

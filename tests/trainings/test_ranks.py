@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from paths import HELPERS
 
-pytestmark = pytest.mark.train
+pytestmark = [pytest.mark.train, pytest.mark.slow]
 
 
 def run(folder: Path, ranks: int) -> list[dict]:

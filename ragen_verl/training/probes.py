@@ -118,8 +118,8 @@ class MutualInformationProbe:
         return metrics
 
     def _drawn(self, pairs: list[mi.Pair], rng: np.random.Generator) -> list[mi.Pair]:
-        """All pairs, or as many as `samples` says."""
-        count = self.config.samples
+        """The pairs with a thought: all of them, or as many as `samples` says."""
+        pairs, count = [pair for pair in pairs if pair.thought], self.config.samples
         if count is None or len(pairs) <= count:
             return pairs
         return [pairs[place] for place in sorted(rng.choice(len(pairs), count, replace=False))]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
 
 from ragen_verl.config.schema import FILLED, PENALTY, POSITIVE, REST, at_least
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.plugins import check_options, options_of
 from ragen_verl.rollout.context import CONTEXTS, Context
-
-if TYPE_CHECKING:
-    from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocol import Protocol
 
 
 @dataclass(frozen=True)
@@ -23,15 +20,15 @@ class Rollout:
             no such option.
     """
 
-    max_turns: int = field(default=5, metadata=at_least(1))
-    max_actions_per_turn: int = field(default=5, metadata=at_least(1))
-    max_actions: int | None = field(default=None, metadata=at_least(1))
-    think: bool = True
-    action_sep: str = field(default="||", metadata=FILLED)
-    format_penalty: float = field(default=-0.1, metadata=PENALTY)
-    max_tokens: int = field(default=100, metadata=at_least(1))
-    system_prompt: str = "You're a helpful assistant."
-    explain_invalid: bool = False
+    max_turns: int = field(default=Protocol.max_turns, metadata=at_least(1))
+    max_actions_per_turn: int = field(default=Protocol.max_actions_per_turn, metadata=at_least(1))
+    max_actions: int | None = field(default=Protocol.max_actions, metadata=at_least(1))
+    think: bool = Protocol.think
+    action_sep: str = field(default=Protocol.action_sep, metadata=FILLED)
+    format_penalty: float = field(default=Protocol.format_penalty, metadata=PENALTY)
+    max_tokens: int = field(default=Protocol.max_tokens, metadata=at_least(1))
+    system_prompt: str = Protocol.system_prompt
+    explain_invalid: bool = Protocol.explain_invalid
     response_length: int = field(default=400, metadata=at_least(1))
     step_timeout: float = field(default=60.0, metadata=POSITIVE)
     env_threads: int = field(default=16, metadata=at_least(1))
@@ -63,8 +60,6 @@ class Rollout:
 
     def protocol(self) -> Protocol:
         """The text protocol these settings describe."""
-        from ragen_verl.rollout.protocol import Protocol
-
         names = {one.name for one in fields(Protocol)}
         return Protocol(**{one.name: getattr(self, one.name) for one in fields(self) if one.name in names})
 

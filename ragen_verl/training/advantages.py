@@ -25,7 +25,7 @@ from ragen_verl.advantages.estimate import estimate
 from ragen_verl.advantages.registry import ESTIMATORS
 from ragen_verl.config.advantage import Advantage
 from ragen_verl.names import ESTIMATOR
-from ragen_verl.training.batch import TrajectoryBatch, indices
+from ragen_verl.training.batch import RowKey, TrajectoryBatch, indices
 from ragen_verl.training.overrides import configured
 
 
@@ -115,7 +115,7 @@ def halved(wanted: bool) -> Iterator[None]:
     if not wanted or context is None:
         yield
         return
-    parts = [key.rsplit("_", 2) for key in context.keys]
+    parts = map(RowKey.parse, context.keys)
     keys = [f"{uid}:{int(session) % 2}_{session}_{index}" for uid, session, index in parts]
     with using(replace(context, keys=keys)):
         yield

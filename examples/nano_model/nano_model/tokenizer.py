@@ -22,8 +22,9 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from ragen_verl.rollout.protocol import TAGS
+
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
-TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 ROLES = ("system\n", "user\n", "assistant\n")
 CHAT_TEMPLATE = (
     "{% for message in messages %}"

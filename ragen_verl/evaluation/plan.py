@@ -7,10 +7,6 @@ from typing import Any
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
-from ragen_verl.names import HELD_OUT
-
-PREFIXES = {"val": HELD_OUT}
-"""Split in a recipe -> its prefix in metrics, where that is another word."""
 
 
 @dataclass(frozen=True)

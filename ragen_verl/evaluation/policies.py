@@ -36,10 +36,6 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
-    def cost(self, price_in: float, price_out: float) -> float:
-        """In the currency of the prices, which are for a million tokens."""
-        return (self.prompt_tokens * price_in + self.completion_tokens * price_out) / 1e6
-
 
 class Player:
     """The engine of one episode.

@@ -194,7 +194,8 @@ class RagenTrainer(PPOTrainerSync):
             rollout_indices=[record["rollout_index"] for record in played.records],
         )
         kept = selection.kept.tolist()
-        records = [{**record, "kept": i in set(kept)} for i, record in enumerate(played.records)]
+        stays = set(kept)
+        records = [{**record, "kept": i in stays} for i, record in enumerate(played.records)]
         self.folder.write_trajectories("train", self.global_steps, records)
         self._met.add(records)
         if all(record["excluded"] for record in records):

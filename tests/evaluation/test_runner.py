@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from omegaconf import OmegaConf
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.env import make
@@ -18,17 +19,19 @@ from ragen_verl.training.dataset import EnvDataset
 LENGTHS = (200, 600)
 
 
-def recipe(**rollout) -> RagenConfig:
+def block(**rollout) -> dict:
     lake = {"id": "FrozenLake-v0", "kwargs": {"success_rate": 1.0}}
-    return RagenConfig.from_omegaconf(
-        {
-            "train": {"envs": [{**lake, "groups": 2}], "seed": 10_000},
-            "val": {"envs": [{**lake, "groups": 12}, {"id": "Bandit-v0", "groups": 4}], "seed": 123},
-            "generalisation": {"envs": [{"id": "Sokoban-v0", "groups": 3}], "seed": 500_000},
-            "run": {"dir": "unused"},
-            "rollout": {"max_actions": 10, **rollout},
-        }
-    )
+    return {
+        "train": {"envs": [{**lake, "groups": 2}], "seed": 10_000},
+        "val": {"envs": [{**lake, "groups": 12}, {"id": "Bandit-v0", "groups": 4}], "seed": 123},
+        "generalisation": {"envs": [{"id": "Sokoban-v0", "groups": 3}], "seed": 500_000},
+        "run": {"dir": "unused"},
+        "rollout": {"max_actions": 10, **rollout},
+    }
+
+
+def recipe(**rollout) -> RagenConfig:
+    return RagenConfig.from_omegaconf(block(**rollout))
 
 
 def played(ragen, policy, folder, samples=1, **settings):
@@ -36,25 +39,10 @@ def played(ragen, policy, folder, samples=1, **settings):
 
 
 def test_the_plan_is_what_training_evaluates():
-    ragen = recipe()
-    block = {"train": {}, "ragen": None}
-    from omegaconf import OmegaConf
-
-    raw = {
-        "train": {"envs": [{"id": "FrozenLake-v0", "groups": 2}], "seed": 10_000},
-        "val": {
-            "envs": [
-                {"id": "FrozenLake-v0", "groups": 12, "kwargs": {"success_rate": 1.0}},
-                {"id": "Bandit-v0", "groups": 4},
-            ],
-            "seed": 123,
-        },
-        "generalisation": {"envs": [{"id": "Sokoban-v0", "groups": 3}], "seed": 500_000},
-        "run": {"dir": "unused"},
-    }
-    block = OmegaConf.create({"ragen": raw})
-    rows = [row["extra_info"] for row in (EnvDataset("env://val", None, block)[i] for i in range(19))]
-    plan = episodes(ragen)
+    dataset = EnvDataset("env://val", None, OmegaConf.create({"ragen": block()}))
+    rows = [row["extra_info"] for row in (dataset[i] for i in range(19))]
+    plan = episodes(recipe())
+    assert len(dataset) == len(plan) == 19
     assert [(one.split, one.env, one.env_id, one.kwargs, one.seed) for one in plan] == [
         (row["split"], row["name"], row["env_id"], row["kwargs"], row["seed"]) for row in rows
     ]

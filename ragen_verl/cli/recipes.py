@@ -16,7 +16,7 @@ from ragen_verl.errors import RecipeError
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
 #: beside the folders are pieces too.
 PARTS = ("algorithm", "env", "hardware")
-TABLES = "tables"
+SWEEPS = ("tables", "experiments")
 
 
 def find(kind: str = "recipe") -> Iterator[tuple[str, str]]:
@@ -25,7 +25,7 @@ def find(kind: str = "recipe") -> Iterator[tuple[str, str]]:
     for path in sorted([*root.glob("*.yaml"), *root.glob("*/*.yaml")]):
         name = path.relative_to(root).with_suffix("").as_posix()
         folder = path.parent.name
-        its = "sweep" if folder == TABLES else "part" if folder in PARTS or "/" not in name else "recipe"
+        its = "sweep" if folder in SWEEPS else "part" if folder in PARTS or "/" not in name else "recipe"
         if its == kind:
             yield name, summary(path.read_text("utf-8"))
 

@@ -1,0 +1,97 @@
+"""What a run did on each held-out initial state: read from the trajectories that every evaluation leaves.
+
+The trainer writes all trajectories of an evaluation (`trajectories/val/000010.jsonl`), so any metric of a trajectory
+can be had for every state afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ragen_verl.names import EPISODES, GENERALISATION, HELD_OUT
+from ragen_verl.rollout.metrics import TOTALS
+from ragen_verl.rollout.trajectory import environment_of
+from ragen_verl.runs.folder import RunFolder
+
+__all__ = ["SPLITS", "DamagedRun", "Outcomes", "evaluation", "held_out"]
+
+SPLITS = {HELD_OUT: "val", GENERALISATION: "generalisation"}
+"""Prefix of a metric -> the split whose trajectories it is made of."""
+
+
+class DamagedRun(Exception):
+    """A file of a run is cut short or missing, so that the run has to be repeated."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """One metric of one evaluation, for every initial state.
+
+    Attributes:
+        step: updates before the evaluation.
+        states: environment and seed of each state, in ascending order.
+        means: mean over the trajectories of each state, float64 of shape (states,); excluded trajectories are left out,
+            and a state without another one is left out too.
+        samples: trajectories that each mean is made of.
+    """
+
+    step: int
+    states: tuple[tuple[str, int], ...]
+    means: np.ndarray
+    samples: tuple[int, ...]
+
+    @property
+    def mean(self) -> float:
+        """Over the states."""
+        return float(self.means.mean())
+
+
+def held_out(metric: str) -> bool:
+    """Whether there is an outcome for every state of a metric: `val-env/success`, `val-env/Bandit/return`, ..."""
+    return metric.partition("/")[0] in SPLITS
+
+
+def evaluation(folder: RunFolder, step: int, metric: str) -> Outcomes:
+    """A metric on each state at one evaluation.
+
+    Args:
+        folder: the run's.
+        step: of the evaluation, one that metrics.jsonl has a line of.
+        metric: a name in metrics.jsonl, of all environments together (`val-env/success`) or of one.
+
+    Raises:
+        DamagedRun: the file is cut short, or not all trajectories are there.
+        KeyError: no trajectory has the metric.
+    """
+    prefix, *env, name = metric.split("/")
+    key = name if env else TOTALS.get(name, name)
+    values: dict[tuple[str, int], list[float]] = {}
+    for record in _records(folder, step, prefix):
+        value = record["metrics"].get(key)
+        if not record["excluded"] and value is not None and (not env or environment_of(record) == env[0]):
+            values.setdefault((environment_of(record), int(record["seed"])), []).append(float(value))
+    if not values:
+        raise KeyError(metric)
+    states = tuple(sorted(values))
+    means = np.array([np.mean(values[state]) for state in states], dtype=np.float64)
+    return Outcomes(step, states, means, tuple(len(values[state]) for state in states))
+
+
+def _records(folder: RunFolder, step: int, prefix: str) -> Sequence[dict[str, Any]]:
+    file = folder.trajectories(SPLITS[prefix]) / f"{step:06d}.jsonl"
+    try:
+        records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    except FileNotFoundError as error:
+        raise DamagedRun(f"{file} is missing") from error
+    except ValueError as error:
+        raise DamagedRun(f"{file} is cut short") from error
+    row = next((row for row in folder.rows() if row["step"] == step), {})
+    wanted = row.get(f"{prefix}/{EPISODES}", 0) + row.get(f"{prefix}/excluded", 0)
+    if len(records) != wanted:
+        raise DamagedRun(f"{file} has {len(records)} of {wanted:.0f} trajectories")
+    return records

@@ -1,0 +1,94 @@
+"""From estimates to words: does a level agree with a published one, does a difference have the claimed direction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import numpy as np
+from scipy import stats
+
+from ragen_verl.reproduction.estimates import Interval, mean_of_runs
+
+__all__ = ["Band", "Decision", "best_of_flat", "direction", "level"]
+
+LEVEL = 0.05
+"""Of the two-sided tests of directions."""
+
+LEVEL_CONFIDENCE = 0.90
+
+
+class Decision(str, Enum):
+    """What an experiment says; `PASS` and `FAIL` of a level, `CONFIRMED` and `CONTRADICTED` of a direction."""
+
+    CONFIRMED = "confirmed"
+    CONTRADICTED = "contradicted"
+    PASS = "pass"
+    FAIL = "fail"
+    UNDECIDED = "undecided"
+    NOT_RUN = "not run"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+Band = tuple[float, float]
+
+
+def direction(value: float, adjusted_p: float, expected: str) -> Decision:
+    """Whether a difference has the direction that is claimed.
+
+    Args:
+        value: the difference.
+        adjusted_p: its p-value, corrected for the other comparisons of the table (`holm`). Without others, 0.05 or
+            less is a 95 % interval that 0 is outside of.
+        expected: `higher` or `lower`.
+
+    Returns:
+        `CONFIRMED` or `CONTRADICTED`, or `UNDECIDED` where the difference may be none.
+    """
+    if adjusted_p > LEVEL:
+        return Decision.UNDECIDED
+    return Decision.CONFIRMED if (value > 0) == (expected == "higher") else Decision.CONTRADICTED
+
+
+def level(values: Sequence[float], published: float, noise: float) -> tuple[Decision, Interval, Band]:
+    """Whether runs reach a published number.
+
+    The band is what the published number may differ by if the true levels are one: plus and minus 1.645 times the root
+    of the summed squares of the paper's noise and of our standard error. `PASS` if our 90 % interval lies inside it,
+    `FAIL` if the two do not meet. The t-interval of few runs is wider than the band's share of the same error, so few
+    runs or noisy ones cannot pass for that reason alone.
+
+    Args:
+        values: one number for each run, the statistic that was published.
+        published: the paper's number.
+        noise: standard deviation of the paper's number from run to run.
+
+    Returns:
+        The decision, our interval (90 %) and the band.
+    """
+    ours = mean_of_runs(values, LEVEL_CONFIDENCE)
+    error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
+    half = float(stats.norm.ppf((1 + LEVEL_CONFIDENCE) / 2)) * (noise**2 + error**2) ** 0.5
+    band = (published - half, published + half)
+    if ours.low is None or ours.high is None:
+        return Decision.UNDECIDED, ours, band
+    if band[0] <= ours.low and ours.high <= band[1]:
+        return Decision.PASS, ours, band
+    apart = ours.high < band[0] or band[1] < ours.low
+    return Decision.FAIL if apart else Decision.UNDECIDED, ours, band
+
+
+def best_of_flat(rate: float, states: int, evaluations: int) -> float:
+    """By how much the best of several evaluations exceeds a success rate that never changes.
+
+    Each evaluation is taken for `states` independent episodes: 0.048 for 21 evaluations of 256 at a rate of 0.2.
+
+    Args:
+        rate: of success, from 0 to 1.
+        states: episodes of an evaluation.
+        evaluations: how many the best is taken of.
+    """
+    below = stats.binom.cdf(np.arange(states), states, rate) ** evaluations
+    return float((1 - below).sum() / states - rate)

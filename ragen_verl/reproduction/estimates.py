@@ -1,0 +1,187 @@
+"""How sure a result over few runs is: runs (seeds) are what is independent, states are what runs have in common.
+
+Interquartile mean, stratified bootstrap and probability of improvement are those of Agarwal et al. (2021, "Deep
+Reinforcement Learning at the Edge of the Statistical Precipice"). Their library `rliable` would replace the stack's
+pandas, and what is used of it here is three formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+__all__ = [
+    "Difference",
+    "Interval",
+    "difference",
+    "holm",
+    "interquartile_mean",
+    "mean_of_runs",
+    "paired_difference",
+    "probability_of_improvement",
+    "stratified_bootstrap",
+]
+
+CONFIDENCE = 0.95
+RESAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its interval.
+
+    Attributes:
+        value: the estimate.
+        low, high: ends of the interval; None for fewer than two runs.
+        runs: how many runs it is made of.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    runs: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One side of a comparison less the other.
+
+    Attributes:
+        interval: of the mean difference, 95 %.
+        p_value: two-sided, that there is no difference; 1.0 for fewer than two runs.
+    """
+
+    interval: Interval
+    p_value: float
+
+
+def mean_of_runs(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+    """Mean and t-interval of one number for each run."""
+    return _t_interval(float(np.mean(values)), _variance_of_mean(np.asarray(values)), len(values), confidence)[0]
+
+
+def interquartile_mean(scores: np.ndarray) -> float:
+    """The mean of the middle half of all scores (Agarwal et al., section 4.3).
+
+    Args:
+        scores: float64 of shape (runs, tasks), or (runs,).
+    """
+    return float(stats.trim_mean(np.ravel(scores), 0.25))
+
+
+def stratified_bootstrap(
+    scores: np.ndarray,
+    statistic: Callable[[np.ndarray], float] = interquartile_mean,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """A statistic with its percentile interval: in every task the runs are drawn anew, with replacement.
+
+    Args:
+        scores: float64 of shape (runs, tasks); a task is an environment on which every run is evaluated.
+        statistic: of such an array.
+        confidence: of the interval.
+        resamples: number of draws.
+        seed: of the draws.
+    """
+    runs = len(scores)
+    if runs < 2:
+        return Interval(statistic(scores), None, None, runs)
+    rng = np.random.default_rng(seed)
+    drawn = [statistic(_resampled(scores, rng)) for _ in range(resamples)]
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(statistic(scores), float(low), float(high), runs)
+
+
+def probability_of_improvement(
+    first: np.ndarray, second: np.ndarray, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
+) -> Interval:
+    """The chance that a run of the first side scores higher than one of the second, ties counting half.
+
+    Averaged over the tasks (Agarwal et al., section 4.3, with the interval of `stratified_bootstrap`).
+
+    Args:
+        first, second: float64 of shapes (runs, tasks); the numbers of runs may differ.
+        confidence: of the interval.
+        resamples: number of draws.
+        seed: of the draws.
+    """
+    value, runs = _superiority(first, second), min(len(first), len(second))
+    if runs < 2:
+        return Interval(value, None, None, runs)
+    rng = np.random.default_rng(seed)
+    drawn = [_superiority(_resampled(first, rng), _resampled(second, rng)) for _ in range(resamples)]
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(value, float(low), float(high), runs)
+
+
+def paired_difference(differences: np.ndarray) -> Difference:
+    """The mean of differences on the same states between runs with the same seed.
+
+    Runs differ in their training and states in their difficulty, so the variance of the mean is clustered by both
+    (Cameron, Gelbach and Miller 2011): that of the seeds' means, plus that of the states' means, less that of single
+    differences, which both contain; never less than the seeds' alone. Student's t has one degree of freedom less than
+    there are seeds.
+
+    Args:
+        differences: float64 of shape (seeds, states); with one state (a number that has no states) it is the paired
+            t-test over seeds.
+    """
+    seeds, states = differences.shape
+    variance = _variance_of_mean(differences.mean(axis=1))
+    if states > 1 and seeds > 1:
+        by_state = _variance_of_mean(differences.mean(axis=0))
+        variance = max(variance, variance + by_state - _variance_of_mean(differences.ravel()))
+    return Difference(*_t_interval(float(differences.mean()), variance, seeds, CONFIDENCE))
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """The difference of the means of independent runs, by Welch's t-test; a number for each run."""
+    value = float(np.mean(first) - np.mean(second))
+    runs = min(len(first), len(second))
+    if runs < 2:
+        return Difference(Interval(value, None, None, runs), 1.0)
+    parts = _variance_of_mean(np.asarray(first)), _variance_of_mean(np.asarray(second))
+    if not sum(parts):
+        return Difference(Interval(value, value, value, runs), 0.0 if value else 1.0)
+    test = stats.ttest_ind(first, second, equal_var=False)
+    interval = test.confidence_interval(CONFIDENCE)
+    return Difference(Interval(value, float(interval.low), float(interval.high), runs), float(test.pvalue))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's (1979) adjusted p-values: the chance of any false finding in the table stays below the level.
+
+    The i-th smallest of n is multiplied by n - i + 1, and none is smaller than one before it.
+    """
+    count, adjusted, largest = len(p_values), [0.0] * len(p_values), 0.0
+    for place, index in enumerate(sorted(range(count), key=lambda one: p_values[one])):
+        largest = max(largest, min(1.0, (count - place) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def _t_interval(value: float, variance: float, runs: int, confidence: float) -> tuple[Interval, float]:
+    if runs < 2:
+        return Interval(value, None, None, runs), 1.0
+    if not variance:
+        return Interval(value, value, value, runs), 0.0 if value else 1.0
+    half = variance**0.5 * float(stats.t.ppf((1 + confidence) / 2, runs - 1))
+    p_value = 2 * float(stats.t.sf(abs(value) / variance**0.5, runs - 1))
+    return Interval(value, value - half, value + half, runs), p_value
+
+
+def _variance_of_mean(values: np.ndarray) -> float:
+    return float(np.var(values, ddof=1) / len(values)) if len(values) > 1 else 0.0
+
+
+def _resampled(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return np.take_along_axis(scores, rng.integers(len(scores), size=scores.shape), axis=0)
+
+
+def _superiority(first: np.ndarray, second: np.ndarray) -> float:
+    return float((np.sign(first[:, None] - second[None]) + 1).mean() / 2)

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 from rich.table import Table
 
+from ragen_verl.names import SECONDS, STEP_SECONDS
 from ragen_verl.runs.folder import RunFolder, versions
 from ragen_verl.runs.launch import train
 
@@ -40,8 +41,8 @@ def main() -> None:
         if code := train("nano/frozen_lake", overrides, RunFolder(folder)):
             raise SystemExit(code)
         rows = [row for row in RunFolder(folder).rows() if row["step"] > WARM]
-    step = mean(row["timing_s/step"] for row in rows)
-    parts = {name: mean(row.get(f"timing_s/{name}", 0.0) for row in rows) / step for name in MODEL}
+    step = mean(row[STEP_SECONDS] for row in rows)
+    parts = {name: mean(row.get(f"{SECONDS}/{name}", 0.0) for row in rows) / step for name in MODEL}
     parts = {name: share for name, share in parts.items() if share}
     parts["everything else"] = 1 - sum(parts.values())
     table = Table(title=f"{len(rows)} steps of 8 x 16, {step:.2f} s each")

@@ -24,10 +24,39 @@ TRAIN_SUCCESS = f"{TRAIN}/{SUCCESS}"
 HELD_OUT_SUCCESS = f"{HELD_OUT}/{SUCCESS}"
 TRAIN_VALID = f"{TRAIN}/{VALID}"
 
-REWARD_STD = "rollout/in_group_reward_std"
-REWARD_MEAN = "rollout/in_group_reward_mean"
+ROLLOUT = "rollout"
+"""Prefix of what the filter and the refill say about a step's groups."""
+
+REWARD_STD, REWARD_MEAN = f"{ROLLOUT}/in_group_reward_std", f"{ROLLOUT}/in_group_reward_mean"
 """The in-group standard deviation and mean of raw returns, averaged over the groups of a step."""
 
-STEP_SECONDS = "timing_s/step"
-TEST_SECONDS = "timing_s/testing"
-"""Wall-clock seconds of a step and of the held-out evaluation after it, as verl measures them."""
+SECONDS = "timing_s"
+STEP_SECONDS, TEST_SECONDS = f"{SECONDS}/step", f"{SECONDS}/testing"
+"""verl's prefix of wall-clock seconds, and those of a step and of the held-out evaluation after it."""
+
+EMPTY_STEP = f"{ROLLOUT}/empty_after_filter"
+"""1 where the filter left no group of a step, else 0."""
+
+RETURN_EXCESS, RETURN_EXCESS_ERROR = f"{ROLLOUT}/selected_return_excess", f"{ROLLOUT}/selected_return_excess_error"
+"""The mean return of the kept groups minus that of all groups, and its standard error."""
+
+ACTOR = "actor"
+ENTROPY, GRADIENT_NORM = f"{ACTOR}/entropy", f"{ACTOR}/grad_norm"
+"""verl's prefix of what the policy's update reports: nats per token of the kept rows; the norm before clipping."""
+
+ECHO = "echo"
+FORMAT_VALID, REASONING_WORDS = f"{ECHO}/format_valid", f"{ECHO}/reasoning_words"
+DISTINCT_WITHIN, SHARED = f"{ECHO}/distinct_within", f"{ECHO}/shared"
+"""Echo Trap indicators; `diagnostics.echo_trap` says what each is."""
+
+MUTUAL_INFORMATION = "mi"
+"""Prefix of RAGEN-2's mutual-information proxies, whose names `diagnostics.mutual_information.measure` gives."""
+
+DRIFT = "drift"
+"""Prefix of the distance between the trainer's and the engine's log-probabilities."""
+
+GRADIENT_SIGNAL = "grad_norm"
+"""Prefix of gradient norms by groups of equal reward variance."""
+
+EARLY_STOPPED = "early_stopped"
+"""Prefix of RAGEN-2's early-stop rules: 1 for the one that ended the run."""

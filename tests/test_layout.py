@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
+from ragen_verl import names
+
 PACKAGES = {"ragen_verl": ROOT / "ragen_verl", "ragen_envs": ROOT / "envs"}
 MODULES = {
     ".".join((name, *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__"): path
@@ -90,6 +92,17 @@ def test_no_folder_imports_itself_through_others() -> None:
 def test_environments_know_nothing_of_verl_or_torch() -> None:
     for path in PACKAGES["ragen_envs"].rglob("*.py"):
         assert not {name.split(".")[0] for name in imported(path)} & {"verl", "torch", "transfer_queue"}, path
+
+
+def test_names_of_metrics_are_spelled_in_names_py_alone() -> None:
+    known = [value for name, value in vars(names).items() if name.isupper() and "/" in value]
+    prefixes = tuple({name.partition("/")[0] + "/" for name in known})
+    for path in PACKAGES["ragen_verl"].rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
+        texts = [node.value for node in constants if isinstance(node.value, str)]
+        assert not any(text.startswith(prefixes) for text in texts) or path.name == "names.py", path
 
 
 @pytest.mark.parametrize("folder", [path for path in ROOT.glob("ragen_verl/**/") if any(path.glob("*.py"))], ids=str)

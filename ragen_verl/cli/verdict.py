@@ -12,6 +12,7 @@ import typer
 
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
+from ragen_verl.names import ECHO
 
 
 def lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
@@ -38,7 +39,7 @@ def lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[di
     indicators = StepIndicators(options)
     for row in rows:
         played = folder / "trajectories" / "train" / f"{row['step']:06d}.jsonl"
-        if played.is_file() and not any(name.startswith("echo/") for name in row):
+        if played.is_file() and not any(name.startswith(f"{ECHO}/") for name in row):
             records = [record for text in played.read_text("utf-8").splitlines() if (record := _parse(text))]
             row = indicators(records) | row
         yield row

@@ -16,8 +16,21 @@ from math import log, sqrt
 
 from ragen_verl.diagnostics.performance import BEST, Performance, performance, performance_by, solved
 from ragen_verl.diagnostics.registry import NOTE, WARNING, Evidence, cause
-from ragen_verl.diagnostics.series import ACCURACY, CHANCE, NOISE, PERFORMANCE, SKILL, Trace
-from ragen_verl.names import REWARD_STD, TRAIN_SUCCESS, TRAIN_VALID
+from ragen_verl.diagnostics.series import ACCURACY, CHANCE, CONDITIONAL_ENTROPY, NOISE, PERFORMANCE, SKILL, Trace
+from ragen_verl.names import (
+    DISTINCT_WITHIN,
+    DRIFT,
+    ENTROPY,
+    FORMAT_VALID,
+    GRADIENT_NORM,
+    REASONING_WORDS,
+    RETURN_EXCESS,
+    RETURN_EXCESS_ERROR,
+    REWARD_STD,
+    SHARED,
+    TRAIN_SUCCESS,
+    TRAIN_VALID,
+)
 from ragen_verl.numerics import ZERO_STD
 
 # FrozenLake-PPO and Sokoban-PPO pass a half well before nothing is left (figure 6); at level or rising success it
@@ -91,16 +104,16 @@ ENTROPY_LOW = {Performance.LOST: 0.35, Performance.FLAT: 0.25}
 
 @cause(
     "entropy_collapse",
-    reads=("actor/entropy",),
+    reads=(ENTROPY,),
     advice="Raise actor_rollout_ref.actor.clip_ratio_high (0.28), drop the KL loss, filter groups (ragen.filter), "
     "or lower the learning rate.",
 )
 def entropy_collapse(trace: Trace) -> Evidence | None:
     """The policy has become deterministic without having become better."""
-    one, state = trace["actor/entropy"], performance(trace)
+    one, state = trace[ENTROPY], performance(trace)
     if state is Performance.HELD or not one.below(ENTROPY_LOW[state]):
         return None
-    return Evidence("actor/entropy", one.baseline, one.recent)
+    return Evidence(ENTROPY, one.baseline, one.recent)
 
 
 ENTROPY_HIGH, ENTROPY_RUNAWAY = 2.0, 3.0  # Bandit-GRPO ends at 2.7, Sokoban-GRPO at 7 times its start
@@ -109,19 +122,19 @@ ENTROPY_RISE = 0.5  # nats: a model of nearly no entropy doubles it by exploring
 
 @cause(
     "entropy_explosion",
-    reads=("actor/entropy",),
+    reads=(ENTROPY,),
     advice="Lower actor_rollout_ref.actor.entropy_coeff and the learning rate; check that returns differ inside "
     "groups, since where they do not only noise is left to follow.",
 )
 def entropy_explosion(trace: Trace) -> Evidence | None:
     """Tokens have become noise: twice the entropy without being better, or three times whatever the reward."""
-    one = trace["actor/entropy"]
+    one = trace[ENTROPY]
     if one.baseline is None:
         return None
     factor = ENTROPY_RUNAWAY if performance(trace) is Performance.HELD else ENTROPY_HIGH
     if not one.above(factor) or one.recent - one.baseline < ENTROPY_RISE:
         return None
-    return Evidence("actor/entropy", one.baseline, one.recent)
+    return Evidence(ENTROPY, one.baseline, one.recent)
 
 
 GRAD_HIGH = 10.0  # FrozenLake-GRPO and Bandit-PPO reach 4 to 5 times their start and go on learning
@@ -130,16 +143,16 @@ GRAD_FLOOR = 1.0  # verl's default optim.clip_grad: a norm below it is not even 
 
 @cause(
     "gradient_spike",
-    reads=("actor/grad_norm",),
+    reads=(GRADIENT_NORM,),
     advice="Go back to the last good checkpoint; lower the learning rate and actor_rollout_ref.actor.optim.clip_grad; "
     "filter groups of equal returns (ragen.filter).",
 )
 def gradient_spike(trace: Trace) -> Evidence | None:
     """The gradient norm has left its scale and stays there; a single outlier is clipped and forgotten."""
-    one = trace["actor/grad_norm"]
+    one = trace[GRADIENT_NORM]
     if not one.above(GRAD_HIGH) or one.recent < GRAD_FLOOR:
         return None
-    return Evidence("actor/grad_norm", one.baseline, one.recent)
+    return Evidence(GRADIENT_NORM, one.baseline, one.recent)
 
 
 FORMAT_DROP = 0.3  # of all turns; healthy nano runs stay within 0.04 of their best
@@ -147,14 +160,14 @@ FORMAT_DROP = 0.3  # of all turns; healthy nano runs stay within 0.04 of their b
 
 @cause(
     "format_collapse",
-    reads=("echo/format_valid", TRAIN_VALID),
+    reads=(FORMAT_VALID, TRAIN_VALID),
     advice="Go back to the last good checkpoint with a lower actor_rollout_ref.actor.optim.lr or fewer updates per "
     "step; check that ragen.rollout.response_length does not cut answers off. If returns rise meanwhile, an answer "
     "that is not valid costs less than a move: set ragen.rollout.format_penalty further below 0.",
 )
 def format_collapse(trace: Trace) -> Evidence | None:
     """Turns without a valid action come back after the format was known; measured from the best, not the start."""
-    for name in ("echo/format_valid", TRAIN_VALID):
+    for name in (FORMAT_VALID, TRAIN_VALID):
         one = trace[name]
         if one.best is not None and one.best - one.recent >= max(FORMAT_DROP, NOISE * one.error):
             return Evidence(name, one.best, one.recent, BEST)
@@ -170,10 +183,7 @@ REPEATED = 0.4  # of the early share of distinct n-grams inside a trajectory
 
 @cause(
     "template_collapse",
-    reads=(
-        *(ACCURACY, CHANCE, "mi/conditional_entropy"),
-        *("echo/shared", "echo/distinct_within"),
-    ),
+    reads=(ACCURACY, CHANCE, CONDITIONAL_ENTROPY, SHARED, DISTINCT_WITHIN),
     advice="Filter groups by the standard deviation of their returns (ragen.filter), and weaken what does not "
     "depend on the task: actor_rollout_ref.actor.kl_loss_coef and entropy_coeff.",
 )
@@ -183,17 +193,17 @@ def template_collapse(trace: Trace) -> Evidence | None:
     Mutual information shows it where that is measured. N-grams see the same words only, so they count while
     performance is not held.
     """
-    skill, accuracy, entropy = trace[SKILL], trace[ACCURACY], trace["mi/conditional_entropy"]
+    skill, accuracy, entropy = trace[SKILL], trace[ACCURACY], trace[CONDITIONAL_ENTROPY]
     fixed = entropy.baseline is not None and entropy.recent < MI_ENTROPY * entropy.baseline
     if skill.baseline is not None and skill.baseline >= MI_MEANINGFUL and skill.below(MI_LOW) and not fixed:
         return Evidence(ACCURACY, accuracy.baseline, accuracy.recent, f"by chance {trace[CHANCE].recent:.2g}")
     if performance(trace) is Performance.HELD:
         return None
-    shared, within = trace["echo/shared"], trace["echo/distinct_within"]
+    shared, within = trace[SHARED], trace[DISTINCT_WITHIN]
     if shared.baseline is not None and shared.baseline <= SHARED_START and shared.recent >= SHARED_HIGH:
-        return Evidence("echo/shared", shared.baseline, shared.recent, "prompts get the same words")
+        return Evidence(SHARED, shared.baseline, shared.recent, "prompts get the same words")
     if within.below(REPEATED):
-        return Evidence("echo/distinct_within", within.baseline, within.recent, "turns get the same words")
+        return Evidence(DISTINCT_WITHIN, within.baseline, within.recent, "turns get the same words")
     return None
 
 
@@ -203,24 +213,23 @@ LENGTH_MEANINGFUL = 5.0  # words per turn at the start
 
 @cause(
     "length_collapse",
-    reads=("echo/reasoning_words",),
+    reads=(REASONING_WORDS,),
     advice="Reward or ask for reasoning (ragen.rollout.max_tokens), weaken length-dependent terms "
     "(loss_agg_mode token-mean), or set ragen.rollout.think to false if reasoning does not pay.",
 )
 def length_collapse(trace: Trace) -> Evidence | None:
     """The thoughts are nearly empty; with performance held, a note once they are gone."""
-    one = trace["echo/reasoning_words"]
+    one = trace[REASONING_WORDS]
     if one.baseline is None or one.baseline < LENGTH_MEANINGFUL or not one.below(LENGTH_LOW):
         return None
     if performance(trace) is not Performance.HELD:
-        return Evidence("echo/reasoning_words", one.baseline, one.recent)
+        return Evidence(REASONING_WORDS, one.baseline, one.recent)
     if not one.below(LENGTH_GONE):
         return None
     words = f"the model answers without reasoning and success holds: {_progress(trace)}"
-    return Evidence("echo/reasoning_words", one.baseline, one.recent, words, NOTE)
+    return Evidence(REASONING_WORDS, one.baseline, one.recent, words, NOTE)
 
 
-EXCESS, EXCESS_ERROR = "rollout/selected_return_excess", "rollout/selected_return_excess_error"
 EXCESS_STEPS = 20
 EXCESS_ERRORS = 5.0  # of the sum over these steps
 EXCESS_SHARE = 0.75  # of the steps with an excess above 0
@@ -228,7 +237,7 @@ EXCESS_SHARE = 0.75  # of the steps with an excess above 0
 
 @cause(
     "selection_bias",
-    reads=(EXCESS, EXCESS_ERROR),
+    reads=(RETURN_EXCESS, RETURN_EXCESS_ERROR),
     advice="If rewards are random, decide about one half of a group by the returns of the other "
     "(ragen.filter.cross_fit: true), or use no filter (ragen.filter.strategy: none).",
 )
@@ -237,7 +246,7 @@ def selection_bias(trace: Trace) -> Evidence | None:
 
     Groups whose start is easier also return more and may vary more, so alone this is a note.
     """
-    excess, error = trace[EXCESS].last(EXCESS_STEPS), trace[EXCESS_ERROR].last(EXCESS_STEPS)
+    excess, error = trace[RETURN_EXCESS].last(EXCESS_STEPS), trace[RETURN_EXCESS_ERROR].last(EXCESS_STEPS)
     if not excess or len(error) < len(excess):
         return None
     total, noise = sum(excess), sqrt(sum(one**2 for one in error))
@@ -246,7 +255,7 @@ def selection_bias(trace: Trace) -> Evidence | None:
         return None
     level = WARNING if performance(trace) is Performance.LOST else NOTE
     words = f"mean of {EXCESS_STEPS} steps, standard error {noise / len(excess):.2g}"
-    return Evidence(EXCESS, None, total / len(excess), words, level)
+    return Evidence(RETURN_EXCESS, None, total / len(excess), words, level)
 
 
 DRIFT_MEAN = 0.05  # nats per token: bfloat16 kernels differ by about 0.01, wrong weights by more than 0.1
@@ -256,13 +265,13 @@ DRIFT_TIMES = 2  # measurements in a row
 
 @cause(
     "train_rollout_drift",
-    reads=("drift/mean", "drift/share"),
+    reads=(f"{DRIFT}/mean", f"{DRIFT}/share"),
     advice="Check that engine and trainer use one dtype, one temperature and the same weights; turn on "
     "algorithm.rollout_correction (rollout_is: token), or set its bypass_mode to false.",
 )
 def train_rollout_drift(trace: Trace) -> Evidence | None:
     """The engine samples from another policy than the trainer updates; no baseline, as a fault can be there at once."""
-    for name, limit in (("drift/mean", DRIFT_MEAN), ("drift/share", DRIFT_SHARE)):
+    for name, limit in ((f"{DRIFT}/mean", DRIFT_MEAN), (f"{DRIFT}/share", DRIFT_SHARE)):
         now = min(trace[name].last(DRIFT_TIMES), default=0.0)
         if now >= limit:
             return Evidence(name, None, now, f"from {limit:g} on it is more than rounding")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from ragen_verl.names import DRIFT
+
 THRESHOLD = 0.5  # nats: a ratio of 1.65, which every clip range of PPO cuts
 
 
@@ -38,11 +40,11 @@ def token_drift(
         raise ValueError(f"shapes {shapes} of log-probabilities and mask are not one batch")
     sampled = response_mask.bool()
     distance = (old_log_probs[sampled].double() - rollout_log_probs[sampled].double()).abs()
-    metrics = {"drift/tokens": float(distance.numel())}
+    metrics = {f"{DRIFT}/tokens": float(distance.numel())}
     if not distance.numel():
         return metrics
-    metrics["drift/share"] = (~(distance <= threshold)).double().mean().item()
+    metrics[f"{DRIFT}/share"] = (~(distance <= threshold)).double().mean().item()
     finite = distance[torch.isfinite(distance)]
     if finite.numel():
-        metrics |= {"drift/mean": finite.mean().item(), "drift/max": finite.max().item()}
+        metrics |= {f"{DRIFT}/mean": finite.mean().item(), f"{DRIFT}/max": finite.max().item()}
     return metrics

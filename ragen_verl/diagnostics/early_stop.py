@@ -16,13 +16,11 @@ from typing import Any
 
 from ragen_verl.config.diagnostics import Stop
 from ragen_verl.diagnostics.series import number
-from ragen_verl.names import HELD_OUT, REWARD_STD, SUCCESS
+from ragen_verl.names import EARLY_STOPPED, EMPTY_STEP, HELD_OUT, REWARD_STD, SUCCESS
 
 BASELINE_STEPS = 10  # whose mean is the baseline; steps in which the filter kept nothing are not among them
 STD_RATIO = 0.1
 LOW_SUCCESS = 0.01
-
-EMPTY = "rollout/empty_after_filter"
 
 
 class EarlyStop:
@@ -48,7 +46,7 @@ class EarlyStop:
                 `val-env/{environment}/success`: one environment that stays low is enough.
         """
         std = number(metrics, REWARD_STD)
-        if std is not None and not number(metrics, EMPTY):
+        if std is not None and not number(metrics, EMPTY_STEP):
             self._count_std(std)
         for name in metrics:
             if name.startswith(f"{HELD_OUT}/") and name.endswith(f"/{SUCCESS}") and name.count("/") == 2:
@@ -77,4 +75,4 @@ class EarlyStop:
 
     def metrics(self) -> dict[str, float]:
         """`early_stopped/{rule}` 1 for the rule that applied; empty while none did."""
-        return {f"early_stopped/{self.reason}": 1.0} if self.reason else {}
+        return {f"{EARLY_STOPPED}/{self.reason}": 1.0} if self.reason else {}

@@ -17,7 +17,18 @@ from typing import Annotated, Any
 from ragen_verl.diagnostics.registry import INDICATORS, Options, indicator, with_options
 from ragen_verl.diagnostics.repetition import NGRAM, repetition
 from ragen_verl.diagnostics.series import Trace
-from ragen_verl.names import REWARD_MEAN, REWARD_STD, TRAIN_SUCCESS
+from ragen_verl.names import (
+    DISTINCT_WITHIN,
+    ECHO,
+    ENTROPY,
+    FORMAT_VALID,
+    GRADIENT_NORM,
+    REASONING_WORDS,
+    REWARD_MEAN,
+    REWARD_STD,
+    SHARED,
+    TRAIN_SUCCESS,
+)
 from ragen_verl.plugins import Accepts
 from ragen_verl.rollout.trajectory import environment_of
 
@@ -27,8 +38,8 @@ STEP_METRICS = {
     TRAIN_SUCCESS: "share of successes",
     REWARD_MEAN: "mean return",
     REWARD_STD: "standard deviation of returns inside a group",
-    "actor/entropy": "entropy per token (kept groups)",
-    "actor/grad_norm": "gradient norm before clipping (kept groups)",
+    ENTROPY: "entropy per token (kept groups)",
+    GRADIENT_NORM: "gradient norm before clipping (kept groups)",
 }
 """Metric of the step -> what it is; over every trajectory, before the filter, where it says nothing else."""
 
@@ -53,11 +64,11 @@ class Reading:
 @indicator(
     "echo_trap",
     metrics={
-        "echo/reasoning_words": "words of reasoning per turn",
-        "echo/format_valid": "share of turns in the wanted format",
-        "echo/distinct_within": "distinct n-grams inside a trajectory",
-        "echo/distinct_across": "distinct n-grams of the step",
-        "echo/shared": "n-grams shared between prompts",
+        REASONING_WORDS: "words of reasoning per turn",
+        FORMAT_VALID: "share of turns in the wanted format",
+        DISTINCT_WITHIN: "distinct n-grams inside a trajectory",
+        f"{ECHO}/distinct_across": "distinct n-grams of the step",
+        SHARED: "n-grams shared between prompts",
     },
 )
 def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: Annotated[int, WORDS] = NGRAM) -> dict[str, float]:
@@ -80,8 +91,8 @@ def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: Annotated[int, WOR
         return {}
     key = "reasoning" if any(turn["reasoning"] for turn in turns) else "response"
     metrics = {
-        "echo/reasoning_words": sum(len(turn["reasoning"].split()) for turn in turns) / len(turns),
-        "echo/format_valid": sum(bool(turn["format_ok"]) for turn in turns) / len(turns),
+        REASONING_WORDS: sum(len(turn["reasoning"].split()) for turn in turns) / len(turns),
+        FORMAT_VALID: sum(bool(turn["format_ok"]) for turn in turns) / len(turns),
     }
     by_env: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for record in played:
@@ -93,7 +104,7 @@ def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: Annotated[int, WOR
             if isfinite(value):
                 sums[name][0] += value * len(members)
                 sums[name][1] += len(members)
-    return metrics | {f"echo/{name}": total / count for name, (total, count) in sums.items()}
+    return metrics | {f"{ECHO}/{name}": total / count for name, (total, count) in sums.items()}
 
 
 class StepIndicators:

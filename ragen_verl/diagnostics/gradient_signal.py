@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ragen_verl.names import GRADIENT_SIGNAL
+
 ALL = "all"
 """The name of the bucket that holds every row."""
 
@@ -90,7 +92,7 @@ def summarize(
     metrics: dict[str, float] = {}
     total = len(buckets[0].rows) if buckets else 0
     for bucket, found in zip(buckets, norms, strict=True):
-        prefix = f"grad_norm/{bucket.name}"
+        prefix = f"{GRADIENT_SIGNAL}/{bucket.name}"
         metrics |= {f"{prefix}/{component}": float(norm) for component, norm in found.items()}
         for name, statistic in (("mean", np.mean), ("min", np.min), ("max", np.max)):
             metrics[f"{prefix}/reward_std_{name}"] = float(statistic(bucket.stds))
@@ -107,9 +109,9 @@ def summarize(
         if values.max() <= ZERO_NORM:
             continue
         if values[0] > ZERO_NORM:
-            metrics[f"grad_norm/{component}_high_over_low"] = float(values[-1] / values[0])
+            metrics[f"{GRADIENT_SIGNAL}/{component}_high_over_low"] = float(values[-1] / values[0])
         if len(parts) > 2 and (correlation := _rank_correlation(values)) is not None:
-            metrics[f"grad_norm/{component}_rank_correlation"] = correlation
+            metrics[f"{GRADIENT_SIGNAL}/{component}_rank_correlation"] = correlation
     return metrics
 
 

@@ -9,10 +9,12 @@ from statistics import fmean, median
 from typing import Any
 
 from ragen_verl.names import (
+    DRIFT,
     EPISODES,
     GENERALISATION,
     HELD_OUT,
     HELD_OUT_SUCCESS,
+    MUTUAL_INFORMATION,
     REWARD_MEAN,
     REWARD_STD,
     TRAIN_SUCCESS,
@@ -23,13 +25,14 @@ WINDOW = 5  # steps: a median of five needs three of them to move
 NOISE = 4.0  # standard errors that a metric has to be away from its baseline: a run looks a thousand times
 # metrics that are not measured at every step: as many values, not steps
 SPARSE_BASELINE, SPARSE_WINDOW = 3, 3
-SPARSE = ("mi/", "drift/", f"{HELD_OUT}/", f"{GENERALISATION}/")
-KEPT_APART = ("drift/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on what training plays
+SPARSE = (f"{MUTUAL_INFORMATION}/", f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")
+KEPT_APART = (f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on what training plays
 
 # Measurements differ in the number of prompts, so accuracy is compared with its own chance: 0 is guessing.
-ACCURACY, CHANCE, SKILL = "mi/retrieval_accuracy", "mi/retrieval_chance", "mi/retrieval_skill"
+ACCURACY, CHANCE, SKILL = (f"{MUTUAL_INFORMATION}/retrieval_{name}" for name in ("accuracy", "chance", "skill"))
+CONDITIONAL_ENTROPY = f"{MUTUAL_INFORMATION}/conditional_entropy"
 
-COUNTS = {HELD_OUT_SUCCESS: f"{HELD_OUT}/{EPISODES}", ACCURACY: "mi/responses"}
+COUNTS = {HELD_OUT_SUCCESS: f"{HELD_OUT}/{EPISODES}", ACCURACY: f"{MUTUAL_INFORMATION}/responses"}
 """Rate -> the metric that says how many episodes or samples it is of, which gives its binomial error."""
 
 PERFORMANCE = (TRAIN_SUCCESS, REWARD_MEAN)

@@ -11,6 +11,7 @@ import numpy as np
 
 from ragen_verl.filter.registry import RETURN, SCORES, STRATEGIES, Candidates, Strategy, read_by
 from ragen_verl.filter.scores import Groups, group_scores, std
+from ragen_verl.names import RETURN_EXCESS, RETURN_EXCESS_ERROR, ROLLOUT
 from ragen_verl.numerics import ZERO_STD
 
 
@@ -217,7 +218,7 @@ def _metrics(whole: Groups, parts: Sequence[_Chosen], columns: Mapping[str, np.n
     def add(name: str, values: np.ndarray) -> None:
         values = values[np.isfinite(values)]
         if len(values):
-            metrics[f"rollout/{name}"] = float(values.mean())
+            metrics[f"{ROLLOUT}/{name}"] = float(values.mean())
 
     everything = [_Chosen(whole, np.arange(len(whole)), list(whole.members))]
     others = {name: column for name, column in columns.items() if name != RETURN}
@@ -233,10 +234,10 @@ def _metrics(whole: Groups, parts: Sequence[_Chosen], columns: Mapping[str, np.n
                 add(f"{prefix}in_group_{measure}_{name}", values)
     known = whole.std[np.isfinite(whole.std)]
     kept = sum(len(part.index) for part in parts) / len(parts)
-    metrics["rollout/filter_kept_count"] = kept
-    metrics["rollout/filter_kept_ratio"] = kept / len(whole) if len(whole) else 0.0
-    metrics["rollout/filter_zero_count"] = float((known <= ZERO_STD).sum())
-    metrics["rollout/informative_ratio"] = float((known > ZERO_STD).sum()) / len(whole) if len(whole) else 0.0
+    metrics[f"{ROLLOUT}/filter_kept_count"] = kept
+    metrics[f"{ROLLOUT}/filter_kept_ratio"] = kept / len(whole) if len(whole) else 0.0
+    metrics[f"{ROLLOUT}/filter_zero_count"] = float((known <= ZERO_STD).sum())
+    metrics[f"{ROLLOUT}/informative_ratio"] = float((known > ZERO_STD).sum()) / len(whole) if len(whole) else 0.0
     return metrics
 
 
@@ -257,6 +258,6 @@ def _excess(parts: Sequence[_Chosen], returns: np.ndarray) -> dict[str, float]:
     if not np.isfinite([excess, between, within]).all():
         return {}
     return {
-        "rollout/selected_return_excess": float(excess),
-        "rollout/selected_return_excess_error": math.sqrt(max(0.0, between + within)),
+        RETURN_EXCESS: float(excess),
+        RETURN_EXCESS_ERROR: math.sqrt(max(0.0, between + within)),
     }

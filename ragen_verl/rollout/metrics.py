@@ -12,15 +12,15 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from ragen_verl.names import EPISODES
+from ragen_verl.names import EPISODES, RETURN, SUCCESS, VALID
 from ragen_verl.rollout.trajectory import StopReason, environment_of
 
 # name under the prefix -> key of a trajectory's metrics: averaged over the environments together
 TOTALS = {
-    "success": "success",
+    SUCCESS: "success",
     "truncated": "truncated",
-    "return": "return",
-    "valid": "valid_turn_ratio",
+    RETURN: "return",
+    VALID: "valid_turn_ratio",
     "response_length": "response_length",
     "reasoning_length": "reasoning_length",
 }

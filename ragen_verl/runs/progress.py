@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ragen_verl.names import HELD_OUT_SUCCESS, TRAIN_SUCCESS
+from ragen_verl.names import HELD_OUT_SUCCESS, RETURN, STEP_SECONDS, SUCCESS, TRAIN_SUCCESS, VALID
 from ragen_verl.runs.folder import RunFolder
 
-ROWS = {"held-out success": "success", "held-out return": "return", "valid turns": "valid"}
+ROWS = {"held-out success": SUCCESS, "held-out return": RETURN, "valid turns": VALID}
 IMPORTING, RAY, ENGINE = "importing verl", "starting Ray", "starting the engine"
 # what the log shows -> the phase before the trainer itself says where it is (`RunFolder.phase`)
 MARKS = {"ray init kwargs": RAY, "WorkerDict pid=": "loading the weights", "vLLMHttpServer pid=": ENGINE}
@@ -91,7 +91,7 @@ class ProgressDisplay:
         if TRAIN_SUCCESS not in row:
             return held_out or "evaluated"
         shown = [f"training success {row[TRAIN_SUCCESS]:.1%}", held_out, _verdict(self._folder)]
-        return ", ".join(one for one in (*shown, f"{row.get('timing_s/step', 0):.1f} s a step") if one)
+        return ", ".join(one for one in (*shown, f"{row.get(STEP_SECONDS, 0):.1f} s a step") if one)
 
 
 def result_table(folder: RunFolder) -> Table:

@@ -8,6 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from ragen_verl.names import ACTOR
+
 
 @contextmanager
 def configured(block: DictConfig, **values: Any) -> Iterator[None]:
@@ -87,6 +89,6 @@ def kl_over_real_rows(trainer: Any, metrics: dict[str, Any], rows: int, padded: 
     trainer.kl_ctrl_in_reward = RealRowsKL(control, rows)
     try:
         yield
-        metrics["actor/reward_kl_penalty"] *= padded / rows
+        metrics[f"{ACTOR}/reward_kl_penalty"] *= padded / rows
     finally:
         trainer.kl_ctrl_in_reward = control

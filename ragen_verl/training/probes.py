@@ -29,6 +29,7 @@ from ragen_verl.diagnostics import gradient_signal as signal
 from ragen_verl.diagnostics import mutual_information as mi
 from ragen_verl.errors import RecipeError
 from ragen_verl.filter import group_scores
+from ragen_verl.names import GRADIENT_SIGNAL, MUTUAL_INFORMATION
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.gradient_norms import gradient_norms
 
@@ -99,22 +100,22 @@ class MutualInformationProbe:
         except RecipeError:
             if not self.measured:
                 raise
-            return {"mi/skipped": 1.0}
+            return {f"{MUTUAL_INFORMATION}/skipped": 1.0}
         self.measured = True
         metrics: dict[str, float] = {}
         for name, (plan, said) in parts.items():
             cells = [(context, thought) for thought in said for context in plan.contexts]
             scores = np.array(log_probs(trainer, cells)).reshape(len(said), len(plan.contexts))
             found = mi.measure(scores, plan.own, [len(thought) for thought in said], self.ema, name)
-            metrics |= {f"mi/{name}/{key}": value for key, value in found.items()}
-            metrics[f"mi/{name}/forward_tokens"] = float(plan.tokens)
+            metrics |= {f"{MUTUAL_INFORMATION}/{name}/{key}": value for key, value in found.items()}
+            metrics[f"{MUTUAL_INFORMATION}/{name}/forward_tokens"] = float(plan.tokens)
             if name == "first_turn":
-                metrics |= {f"mi/{key}": value for key, value in found.items()}
+                metrics |= {f"{MUTUAL_INFORMATION}/{key}": value for key, value in found.items()}
         count = sum(map(len, turns))
-        metrics["mi/valid_ratio"] = sum(map(len, thoughts)) / count if count else 0.0
-        metrics["mi/forward_tokens"] = float(budget - left)
-        metrics["mi/forward_budget"] = float(budget)
-        metrics["mi/seconds"] = time.perf_counter() - started
+        metrics[f"{MUTUAL_INFORMATION}/valid_ratio"] = sum(map(len, thoughts)) / count if count else 0.0
+        metrics[f"{MUTUAL_INFORMATION}/forward_tokens"] = float(budget - left)
+        metrics[f"{MUTUAL_INFORMATION}/forward_budget"] = float(budget)
+        metrics[f"{MUTUAL_INFORMATION}/seconds"] = time.perf_counter() - started
         return metrics
 
     def _drawn(self, pairs: list[mi.Pair], rng: np.random.Generator) -> list[mi.Pair]:
@@ -267,7 +268,7 @@ def gradient_signal(
         norms.append(_on_workers(trainer, gradient_norms, rows))
     coefficients = {"entropy": actor.entropy_coeff, "kl": actor.kl_loss_coef if actor.use_kl_loss else 0.0}
     metrics = signal.summarize(buckets, norms, coefficients)
-    metrics["grad_norm/seconds"] = time.perf_counter() - started
+    metrics[f"{GRADIENT_SIGNAL}/seconds"] = time.perf_counter() - started
     return metrics
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from transfer_queue import KVBatchMeta
 
 from ragen_verl.filter import group_scores
+from ragen_verl.names import ROLLOUT
 from ragen_verl.numerics import ZERO_STD
 
 
@@ -79,7 +80,7 @@ class Refill:
             more, _ = self.buffer.sample(global_steps, partition_id, size)
             generated, rounds, found = generated + size, rounds + 1, found + self.count(more)
             batch = _joined(batch, more)
-        return batch, metrics | {"rollout/groups_generated": generated, "rollout/refill_rounds": rounds}
+        return batch, metrics | {f"{ROLLOUT}/groups_generated": generated, f"{ROLLOUT}/refill_rounds": rounds}
 
 
 def _joined(first: KVBatchMeta, second: KVBatchMeta) -> KVBatchMeta:

@@ -20,7 +20,18 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.filter import select
-from ragen_verl.names import GENERALISATION, HELD_OUT, TRAIN, TRAINER
+from ragen_verl.names import (
+    ACTOR,
+    EARLY_STOPPED,
+    EMPTY_STEP,
+    ENTROPY,
+    GENERALISATION,
+    HELD_OUT,
+    ROLLOUT,
+    SECONDS,
+    TRAIN,
+    TRAINER,
+)
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import RECORD
@@ -158,11 +169,11 @@ class RagenTrainer(PPOTrainerSync):
         except NothingToTrainOn as nothing:
             batch = nothing.batch
             self._empty_steps += 1
-        metrics["rollout/empty_after_filter"] = float(self._empty_steps > 0)
-        metrics["rollout/consecutive_empty_after_filter_steps"] = float(self._empty_steps)
+        metrics[EMPTY_STEP] = float(self._empty_steps > 0)
+        metrics[f"{ROLLOUT}/consecutive_empty_after_filter_steps"] = float(self._empty_steps)
         limit = self.ragen.filter.empty_limit
         if limit is not None and self._empty_steps >= limit:
-            metrics["early_stopped/empty_filtered_steps"] = 1.0
+            metrics[f"{EARLY_STOPPED}/empty_filtered_steps"] = 1.0
             self.total_training_steps = self.global_steps  # verl's loop ends when this step is logged
         return batch
 
@@ -245,8 +256,8 @@ class RagenTrainer(PPOTrainerSync):
         metrics.update(self.monitor.gradients(self, batch, self._plan.trajectories))
         with self._cut("actor", "actor_rollout_wg", self.config.actor_rollout_ref.actor):
             batch = super()._update_actor(batch, metrics)
-        if "actor/entropy" not in metrics and "actor/entropy_loss" in metrics:
-            metrics["actor/entropy"] = metrics["actor/entropy_loss"]  # with engine log-probs there is no other pass
+        if ENTROPY not in metrics and f"{ACTOR}/entropy_loss" in metrics:
+            metrics[ENTROPY] = metrics[f"{ACTOR}/entropy_loss"]  # with engine log-probs there is no other pass
         return batch
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
@@ -258,7 +269,7 @@ class RagenTrainer(PPOTrainerSync):
         """verl's metrics, and the step's line in metrics.jsonl; a step without an update has times only."""
         if self._empty_steps:
             metrics["training/global_step"] = self.global_steps
-            metrics.update({f"timing_s/{name}": seconds for name, seconds in self.timing_raw.items()})
+            metrics.update({f"{SECONDS}/{name}": seconds for name, seconds in self.timing_raw.items()})
         else:
             super()._compute_metrics(batch, metrics, *args, **kwargs)
         reason = self.monitor.step(self.global_steps, metrics)

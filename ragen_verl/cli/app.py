@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from ragen_verl.cli.assess import EPILOG as ASSESS_EPILOG
+from ragen_verl.cli.assess import assess
 from ragen_verl.cli.console import TRACEBACK, Group
 from ragen_verl.cli.doctor import doctor
 from ragen_verl.cli.env import group
@@ -46,6 +48,7 @@ def main(
 app.command(epilog=EPILOG)(train)
 app.command()(resume)
 app.command("eval", epilog=EVAL_EPILOG)(evaluate)
+app.command(epilog=ASSESS_EPILOG)(assess)
 for command in (sweep, verdict, export, doctor):
     app.command()(command)
 app.add_typer(group, name="env")

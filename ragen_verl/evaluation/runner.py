@@ -56,7 +56,11 @@ def evaluate(
         RecipeError: the folder holds the evaluation of another recipe, policy or setting.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _same_settings(folder / "settings.json", {**policy.settings(), **settings})
+    arguments: dict[str, dict[str, Any]] = {}
+    for episode in plan:
+        arguments.setdefault(episode.split, {})[episode.env] = episode.kwargs
+    played = {"arguments": arguments, "shared_group_rng": ragen.rollout.shared_group_rng}
+    _same_settings(folder / "settings.json", {**policy.settings(), **played, **settings})
     file = folder / "episodes.jsonl"
     done = {key: one for key, one in _read(file) if one["stop_reason"] != str(StopReason.ENGINE_ERROR)}
     wanted = {episode.key for episode in plan}

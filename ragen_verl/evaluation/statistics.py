@@ -39,10 +39,10 @@ def rate(outcomes: Sequence[Sequence[bool]]) -> Estimate:
             least one episode.
 
     Returns:
-        With one episode for every state the interval of Wilson (1927), which holds near 0 and 1; with several the
-        t-interval over the states' means, cut to [0, 1].
+        With one episode for every state, and where all episodes ended alike, the interval of Wilson (1927) over the
+        states, which holds near 0 and 1; else the t-interval over the states' means, cut to [0, 1].
     """
-    if all(len(one) == 1 for one in outcomes):
+    if all(len(one) == 1 for one in outcomes) or len({end for one in outcomes for end in one}) == 1:
         wins = sum(one[0] for one in outcomes)
         interval = stats.binomtest(wins, len(outcomes)).proportion_ci(CONFIDENCE, method="wilson")
         return Estimate(wins / len(outcomes), float(interval.low), float(interval.high), len(outcomes))

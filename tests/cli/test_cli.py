@@ -21,6 +21,8 @@ from ragen_verl.errors import RecipeError
 COMMANDS = [
     "train",
     "resume",
+    "eval",
+    "assess",
     "sweep",
     "verdict",
     "doctor",

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
+from endpoint import FAULTS, endpoint
 from test_runner import LENGTHS, recipe
 
 from ragen_verl.errors import RecipeError
@@ -21,51 +16,6 @@ from ragen_verl.evaluation.summary import results
 ANSWER = "<think>straight down</think><answer>Down</answer>"
 
 
-def reply(text: str) -> bytes:
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-    usage = {"prompt_tokens": 30, "completion_tokens": 7, "total_tokens": 37}
-    head = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}
-    return json.dumps({**head, "choices": [choice], "usage": usage}).encode()
-
-
-@contextmanager
-def server(*faults: str) -> Iterator[tuple[str, list[dict]]]:
-    """An endpoint whose first requests fail as `faults` say, one each, and which answers all others."""
-    requests: list[dict] = []
-    left = list(faults)
-    lock = threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                requests.append(body)
-                fault = left.pop(0) if left else "none"
-            if fault in ("429", "500"):
-                self.send_response(int(fault))
-                self.send_header("Retry-After", "0.01")
-                self.end_headers()
-                return
-            content = {"garbage": b"<html>", "no choices": b'{"choices": []}'}.get(fault, reply(ANSWER))
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content[: len(content) // 2] if fault == "half" else content)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{http.server_port}/v1", requests
-        finally:
-            http.shutdown()
-            thread.join()
-
-
 def play(url: str, folder, **sampling) -> list[dict]:
     ragen = recipe(max_turns=2)
     policy = Endpoint("m", url, Sampling(**{"retries": 0, "timeout": 5.0, **sampling}))
@@ -73,7 +23,7 @@ def play(url: str, folder, **sampling) -> list[dict]:
 
 
 def test_messages_are_those_of_the_protocol(tmp_path):
-    with server() as (url, requests):
+    with endpoint(ANSWER) as (url, requests):
         records = play(url, tmp_path, concurrency=1, temperature=0.3)
     first, second = requests[:2]
     assert [one["role"] for one in first["messages"]] == ["system", "user"]
@@ -87,28 +37,35 @@ def test_messages_are_those_of_the_protocol(tmp_path):
 def test_seeds_of_requests_follow_from_the_episode(tmp_path):
     seeds = []
     for name in "ab":
-        with server() as (url, requests):
+        with endpoint(ANSWER) as (url, requests):
             play(url, tmp_path / name, concurrency=4)
         seeds.append(sorted(one["seed"] for one in requests))
     assert seeds[0] == seeds[1] and len(set(seeds[0])) == len(seeds[0])
 
 
-@pytest.mark.parametrize("fault", ["429", "500"])
+@pytest.mark.parametrize("fault", ["429", "500", "closed", "slow"])
 def test_a_refused_request_is_made_again(tmp_path, fault):
-    with server(fault, fault) as (url, _):
-        records = play(url, tmp_path, retries=3, concurrency=1)
+    with endpoint(ANSWER, fault, fault) as (url, _):
+        records = play(url, tmp_path, retries=3, concurrency=1, timeout=0.5)
     assert not any(one["excluded"] for one in records)
 
 
-@pytest.mark.parametrize("fault", ["429", "500", "garbage", "half", "no choices"])
+def test_the_pause_after_429_is_the_servers(tmp_path):
+    with endpoint(ANSWER, "429", retry_after="1.5") as (url, requests):
+        play(url, tmp_path, retries=1, concurrency=1)
+    first, second = requests[:2]
+    assert second["messages"] == first["messages"] and second["time"] - first["time"] >= 1.5
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_failed_request_excludes_its_episode_alone(tmp_path, fault):
-    with server(fault) as (url, _):
-        records = play(url, tmp_path, concurrency=1)
+    with endpoint(ANSWER, fault) as (url, _):
+        records = play(url, tmp_path, concurrency=1, timeout=0.5 if fault == "slow" else 5.0)
     assert [one["stop_reason"] == "engine_error" for one in records] == [True, *[False] * (len(records) - 1)]
     assert records[0]["error"]
     found = results({"m": records})["policies"]["m"]["val/FrozenLake"]
     assert (found["excluded"], found["states"]) == (1, 2)
-    with server() as (url, requests):
+    with endpoint(ANSWER) as (url, requests):
         again = play(url, tmp_path, concurrency=1)
     assert not any(one["excluded"] for one in again) and 1 <= len(requests) <= 2, "only the failed one is played"
 

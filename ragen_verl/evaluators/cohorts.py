@@ -1,0 +1,185 @@
+"""The numbers of evaluators by cohort, each with its interval over initial states."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.evaluation.statistics import Estimate, mean, rate
+from ragen_verl.evaluation.summary import interval
+from ragen_verl.evaluators.registry import HIGHER, Evaluator
+from ragen_verl.evaluators.saved import Played
+from ragen_verl.names import RETURN, SUCCESS
+
+VARIANCE = "return_variance"
+SEEDS = 64
+WIDE = 6  # cohorts that have a column of their own in the terminal
+
+State = tuple[str, str, int]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is measured of every trajectory.
+
+    Attributes:
+        name: in tables and thresholds.
+        of: trajectory -> number, or None where it does not apply.
+        better: as in `Evaluator`.
+        bounded: it lies between 0 and 1.
+        about: one sentence.
+    """
+
+    name: str
+    of: Callable[[Played], float | None]
+    better: str | None
+    bounded: bool
+    about: str
+
+
+def measures(evaluators: Iterable[Evaluator]) -> list[Measure]:
+    """Success, return, and the evaluators, which have to be run already."""
+    own = [
+        Measure(
+            SUCCESS, lambda one: float(one.success), HIGHER, True, "The environment said that the task was solved."
+        ),
+        Measure(RETURN, lambda one: one.ret, HIGHER, False, "Sum of rewards and format penalties."),
+    ]
+    return own + [Measure(one.name, _score(one.name), one.better, one.bounded, one.about) for one in evaluators]
+
+
+def _score(name: str) -> Callable[[Played], float | None]:
+    return lambda one: one.scores[name]
+
+
+def by(names: Sequence[str], width: int = SEEDS) -> Callable[[Played], str]:
+    """What tells the cohorts apart, as the cohort's name.
+
+    Args:
+        names: of `environment`, `split`, `step`, `seeds` (ranges of `width` seeds), `state`.
+        width: of a range of seeds.
+
+    Raises:
+        RecipeError: another name.
+    """
+    kinds: dict[str, Callable[[Played], str]] = {
+        "environment": lambda one: one.env,
+        "split": lambda one: one.split,
+        "step": lambda one: "no step" if one.step is None else f"step {one.step}",
+        "seeds": lambda one: f"seeds {one.seed - one.seed % width} to {one.seed - one.seed % width + width - 1}",
+        "state": lambda one: f"{one.env} seed {one.seed}",
+    }
+    for name in names:
+        if name not in kinds:
+            raise RecipeError(f"There is no cohort by {name!r}: {nearest(name, list(kinds))}")
+    chosen = [kinds[name] for name in dict.fromkeys(names)]
+    return lambda one: ", ".join(kind(one) for kind in chosen) or "all"
+
+
+def grouped(trajectories: Iterable[Played], key: Callable[[Played], str]) -> dict[str, list[Played]]:
+    """Cohort -> its trajectories, in the order of split, environment, step and seed."""
+    found: dict[str, list[Played]] = defaultdict(list)
+    for one in sorted(
+        trajectories, key=lambda each: (each.split, each.env, -1 if each.step is None else each.step, each.seed)
+    ):
+        found[key(one)].append(one)
+    return dict(found)
+
+
+def by_state(trajectories: Iterable[Played], measure: Measure) -> dict[State, list[float]]:
+    """Initial state -> the numbers of its trajectories, where there are some."""
+    found: dict[State, list[float]] = defaultdict(list)
+    for one in trajectories:
+        if (value := measure.of(one)) is not None:
+            found[one.split, one.env, one.seed].append(value)
+    return dict(found)
+
+
+def estimate(trajectories: Iterable[Played], measure: Measure) -> Estimate | None:
+    """The mean over initial states with its interval; None where the measure applies to no trajectory."""
+    states = list(by_state(trajectories, measure).values())
+    if not states:
+        return None
+    if measure.bounded and all(value in (0.0, 1.0) for values in states for value in values):
+        return rate([[bool(value) for value in values] for values in states])
+    found = mean([float(np.mean(values)) for values in states])
+    if measure.bounded and found.low is not None and found.high is not None:
+        found = replace(found, low=max(0.0, found.low), high=min(1.0, found.high))
+    return found
+
+
+def variance(trajectories: Iterable[Played]) -> Estimate | None:
+    """The return's variance among the trajectories of an initial state, averaged over the states that have several."""
+    returns = Measure(RETURN, lambda one: one.ret, HIGHER, False, "")
+    spreads = [float(np.var(values, ddof=1)) for values in by_state(trajectories, returns).values() if len(values) > 1]
+    return mean(spreads) if spreads else None
+
+
+def results(trajectories: Sequence[Played], of: Sequence[Measure], key: Callable[[Played], str]) -> dict[str, Any]:
+    """All numbers, JSON-able.
+
+    Returns:
+        `measures` (name -> `better`, `about`) and `cohorts` (name -> `trajectories`, `states`, `values`: measure ->
+        `Estimate` as a dict with `trajectories`, how many it applies to; None where it applies to none).
+    """
+    cohorts = {}
+    for name, members in grouped(trajectories, key).items():
+        values: dict[str, Any] = {}
+        for measure in of:
+            found = estimate(members, measure)
+            applies = sum(measure.of(one) is not None for one in members)
+            values[measure.name] = None if found is None else {**vars(found), "trajectories": applies}
+        spread = variance(members)
+        values[VARIANCE] = None if spread is None else {**vars(spread), "trajectories": len(members)}
+        states = len({(one.split, one.env, one.seed) for one in members})
+        cohorts[name] = {"trajectories": len(members), "states": states, "values": values}
+    about: dict[str, Any] = {one.name: {"better": one.better, "about": one.about} for one in of}
+    about[VARIANCE] = {"better": None, "about": "Variance of the return among the trajectories of one initial state."}
+    return {"measures": about, "cohorts": cohorts}
+
+
+def cell(found: Mapping[str, Any] | None) -> str:
+    """A value with its interval as text; "-" where there is none."""
+    if found is None:
+        return "-"
+    within = interval(Estimate(*(found[name] for name in ("value", "low", "high", "states"))))
+    return f"{found['value']:.3f}" + (f" ({within})" if within else "")
+
+
+def table(found: Mapping[str, Any], title: str) -> Table:
+    """For the terminal: a column for each cohort with its intervals; with more than a few a row each, without them."""
+    out = Table(title=title, box=None, header_style="bold", title_justify="left")
+    cohorts, names = found["cohorts"], list(found["measures"])
+    if len(cohorts) <= WIDE:
+        out.add_column("measure")
+        for name, one in cohorts.items():
+            out.add_column(f"{name}\n{one['trajectories']} of {one['states']} states", justify="right")
+        for name in names:
+            out.add_row(name, *(cell(one["values"][name]) for one in cohorts.values()))
+        return out
+    out.add_column("cohort", no_wrap=True)
+    for name in ("trajectories", *names):
+        out.add_column(name.replace("_", "\n"), justify="right")
+    for cohort, one in cohorts.items():
+        values = (one["values"][name] for name in names)
+        out.add_row(cohort, str(one["trajectories"]), *("-" if v is None else f"{v['value']:.3f}" for v in values))
+    return out
+
+
+def markdown(found: Mapping[str, Any], title: str) -> str:
+    """A page: a row for every measure, a column for every cohort, and what the measures are."""
+    cohorts = found["cohorts"]
+    lines = [f"# {title}", "", "| measure | " + " | ".join(cohorts) + " |", "|---|" + "---:|" * len(cohorts)]
+    counts = (f"{one['trajectories']} of {one['states']} states" for one in cohorts.values())
+    lines.append("| trajectories | " + " | ".join(counts) + " |")
+    for name in found["measures"]:
+        lines.append(f"| {name} | " + " | ".join(cell(one["values"][name]) for one in cohorts.values()) + " |")
+    lines += ["", "Means over initial states with 95 % intervals.", ""]
+    lines += [f"- {name}: {one['about']}" for name, one in found["measures"].items()]
+    return "\n".join(lines) + "\n"

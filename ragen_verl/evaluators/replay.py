@@ -1,0 +1,97 @@
+"""A saved episode played again in a fresh environment, for what the record does not hold: how far the goal was.
+
+An environment's transitions follow from the seed, the rollout index and the actions, so the same actions lead through
+the same states. Where an observation differs from the saved one, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ragen_verl.env import Env, make
+from ragen_verl.rollout.trajectory import StopReason
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What the environment says of an episode.
+
+    Attributes:
+        instruction: the task in words, as the environment gives it.
+        success: the environment said that the task was solved.
+        actions: its action names; None where actions are free text.
+        left: length of the oracle's plan before the first turn and after each one: 0 where the task is solved, None
+            where it can no longer be. Empty where the oracle has no plan.
+        best_return: return of the oracle's plan from the initial state; None where it has none, or where the plan does
+            not solve the task.
+    """
+
+    instruction: str
+    success: bool
+    actions: tuple[str, ...] | None
+    left: tuple[int | None, ...]
+    best_return: float | None
+
+
+def replay(record: Mapping[str, Any], kwargs: Mapping[str, Any], shared_rng: bool = False) -> Replay | None:
+    """Play a record's executed actions again.
+
+    Args:
+        record: `Trajectory.record()`.
+        kwargs: the environment's arguments.
+        shared_rng: as in `ragen_verl.rollout.episode.play`.
+
+    Returns:
+        None where the environment is not there, is somewhere else on the network, fails, or shows other states.
+    """
+    if "://" in record["env_id"] or not record["turns"]:
+        return None
+    start = {"seed": record["seed"], "options": {"rollout_index": 0 if shared_rng else record["rollout_index"]}}
+    try:
+        env = make(record["env_id"], **kwargs)
+        try:
+            return _replay(env, record, start, kwargs)
+        finally:
+            env.close()
+    except Exception:  # an environment of other people; the evaluators that need it say nothing then
+        return None
+
+
+def _replay(env: Env, record: Mapping[str, Any], start: dict[str, Any], kwargs: Mapping[str, Any]) -> Replay | None:
+    state, _ = env.reset(**start)
+    if state != record["turns"][0]["state"]:
+        return None
+    actions = None if env.actions is None else tuple(env.actions)
+    plan = list(env.oracle())
+    best = _return_of(plan, record["env_id"], kwargs, start) if plan else None
+    # an oracle that only knows a good next move, as in 2048, has no plan whose length would be a distance
+    planned = bool(plan) and not (len(plan) == 1 and best is None)
+    left: list[int | None] = [len(plan)]
+    success = over = False
+    for turn in record["turns"]:
+        for action in turn["executed"]:
+            state, _, terminated, truncated, info = env.step(action)
+            success = success or bool(info.get("success"))
+            over = over or terminated or truncated
+        if turn["executed"] and state != turn["observation"]:
+            return None
+        if planned:
+            left.append(0 if success else None if over else len(env.oracle()) or None)
+    return Replay(env.instruction, success, actions, tuple(left) if planned else (), best)
+
+
+def _return_of(plan: list[str], env_id: str, kwargs: Mapping[str, Any], start: dict[str, Any]) -> float | None:
+    env = make(env_id, **kwargs)
+    try:
+        env.reset(**start)
+        total = 0.0
+        for action in plan:
+            _, reward, terminated, truncated, info = env.step(action)
+            total += reward
+            if StopReason.of_step(bool(info.get("success")), terminated, truncated) is StopReason.SOLVED:
+                return total
+        return None
+    finally:
+        env.close()

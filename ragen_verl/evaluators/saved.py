@@ -1,0 +1,204 @@
+"""Trajectories that a run or an evaluation saved, with what is needed to play them again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ragen_verl.config.envs import EnvGroups, Split
+from ragen_verl.config.schema import parse
+from ragen_verl.errors import RecipeError
+from ragen_verl.evaluators.replay import Replay, replay
+from ragen_verl.names import HELD_OUT_SUCCESS
+from ragen_verl.plugins import use_files
+from ragen_verl.rollout.trajectory import environment_of
+from ragen_verl.runs.folder import RunFolder
+
+FIRST, LAST, BEST, ALL = "first", "last", "best", "all"
+EPISODES = "episodes.jsonl"
+
+
+@dataclass
+class Played:
+    """A saved trajectory.
+
+    Attributes:
+        record: `Trajectory.record()` as it was saved, of any schema.
+        split: `train`, `val` or `generalisation`.
+        step: of the training; None for an evaluation's.
+        kwargs: the environment's arguments; None where they are not known, so that nothing can be played again.
+        shared_rng: the group shared the randomness of its transitions.
+        scores: evaluator -> its number, or None where it does not apply; filled by `registry.run`.
+    """
+
+    record: Mapping[str, Any]
+    split: str
+    step: int | None = None
+    kwargs: Mapping[str, Any] | None = None
+    shared_rng: bool = False
+    scores: dict[str, float | None] = field(default_factory=dict)
+
+    @property
+    def env(self) -> str:
+        """The environment's name in the metrics."""
+        return environment_of(self.record)
+
+    @property
+    def seed(self) -> int:
+        """Of the initial state."""
+        return self.record["seed"]
+
+    @property
+    def success(self) -> bool:
+        """The task was solved."""
+        return bool(self.record["success"])
+
+    @property
+    def ret(self) -> float:
+        """The return, format penalties included."""
+        return float(self.record["return"] or 0.0)
+
+    @property
+    def turns(self) -> list[dict[str, Any]]:
+        """The turns, as in the record."""
+        return self.record["turns"]
+
+    @cached_property
+    def replay(self) -> Replay | None:
+        """The episode played again; None where that cannot be done."""
+        return None if self.kwargs is None else replay(self.record, self.kwargs, self.shared_rng)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a folder held.
+
+    Attributes:
+        path: the folder or file.
+        trajectories: those that count.
+        excluded: how many were left out because environment or engine failed.
+        broken: lines that are no record, such as one cut short by a kill.
+        step: the step they are of; None for an evaluation, and for several steps.
+    """
+
+    path: Path
+    trajectories: list[Played]
+    excluded: int
+    broken: int
+    step: int | None
+
+
+def load(path: Path, *, split: str = "val", step: str = LAST) -> Saved:
+    """Read the trajectories of a run's folder, of an evaluation's, or of a JSONL file.
+
+    Args:
+        path: a run's folder, the folder of one policy in an evaluation, an evaluation of one policy, or a file.
+        split: of a run.
+        step: of a run: `first`, `last`, `best` (most held-out success), `all`, or a number.
+
+    Raises:
+        RecipeError: there is nothing to read, the folder holds several policies, or the step was not saved.
+    """
+    path = path.expanduser()
+    if (path / "trajectories").is_dir():
+        return _run(RunFolder(path), split, step)
+    file = path if path.is_file() else _episodes(path)
+    settings = file.parent / "settings.json"
+    known = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
+    shared, arguments = known.get("shared_group_rng", False), known.get("arguments", {})
+
+    def made(record: Mapping[str, Any]) -> Played:
+        where = record.get("split", split)
+        return Played(record, where, None, arguments.get(where, {}).get(environment_of(record)), shared)
+
+    return _saved(path, [(file, made)], None)
+
+
+def _run(folder: RunFolder, split: str, step: str) -> Saved:
+    files = {int(file.stem): file for file in sorted(folder.trajectories(split).glob("*.jsonl")) if file.stem.isdigit()}
+    if not files:
+        there = sorted(one.name for one in (folder.path / "trajectories").iterdir() if any(one.glob("*.jsonl")))
+        has = ", ".join(there) or "none"
+        raise RecipeError(f"{folder.path} has no trajectories of the split {split!r}; it has {has}.")
+    wanted = _steps(folder, files, step)
+    block = folder.ragen_block()
+    envs: tuple[EnvGroups, ...] = ()
+    with suppress(RecipeError):  # of another version, or with a plugin that is not here: nothing is played again
+        use_files(block.get("plugins") or [])
+        envs = parse(Split, block.get(split), f"ragen.{split}").envs
+    shared = bool((block.get("rollout") or {}).get("shared_group_rng"))
+
+    def made(number: int) -> Callable[[Mapping[str, Any]], Played]:
+        known = {env.tag: env.kwargs_at(number) for env in envs}
+        return lambda record: Played(record, split, number, known.get(environment_of(record)), shared)
+
+    one = wanted[0] if len(wanted) == 1 else None
+    return _saved(folder.path, [(files[number], made(number)) for number in wanted], one)
+
+
+def _steps(folder: RunFolder, files: Mapping[int, Path], step: str) -> list[int]:
+    steps = sorted(files)
+    named = {FIRST: steps[:1], LAST: steps[-1:], ALL: steps}
+    rates = {row["step"]: row[HELD_OUT_SUCCESS] for row in folder.rows() if HELD_OUT_SUCCESS in row}
+    if both := [number for number in steps if number in rates]:
+        named[BEST] = [max(both, key=lambda number: rates[number])]
+    named |= {str(number): [number] for number in steps}
+    if step not in named:
+        raise RecipeError(
+            f"{folder.path} has no trajectories of step {step!r}: name one of {', '.join(map(str, steps))}, or "
+            f"{', '.join(name for name in (FIRST, LAST, BEST, ALL) if name in named)}."
+        )
+    return named[step]
+
+
+def _episodes(path: Path) -> Path:
+    if (path / EPISODES).is_file():
+        return path / EPISODES
+    found = sorted(path.glob(f"*/{EPISODES}"))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise RecipeError(
+            f"{path} is an evaluation of {len(found)} policies: name the folder of one, such as {found[0].parent}."
+        )
+    raise RecipeError(f"{path} holds no trajectories: name a run's folder, an evaluation's, or a JSONL file.")
+
+
+def _saved(path: Path, files: list[tuple[Path, Callable[[Mapping[str, Any]], Played]]], step: int | None) -> Saved:
+    kept: dict[tuple, Played] = {}
+    excluded = broken = 0
+    for file, made in files:
+        for record in _records(file):
+            if record is None:
+                broken += 1
+                continue
+            one = made(record)
+            key = (one.split, one.env, one.step, one.seed, record["rollout_index"])
+            excluded += bool(record.get("excluded"))
+            if record.get("excluded"):
+                continue
+            kept[key] = one  # of an episode that was played again the later one
+    if not kept:
+        raise RecipeError(
+            f"{path} holds no trajectory that counts: {excluded} failed in environment or engine, {broken} lines are "
+            "no record."
+        )
+    return Saved(path, list(kept.values()), excluded, broken, step)
+
+
+def _records(file: Path) -> Iterator[dict[str, Any] | None]:
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+                whole = {"seed", "rollout_index", "success", "return", "turns", "env_id"} <= set(record)
+            except (json.JSONDecodeError, TypeError):
+                whole = False
+            yield record if whole else None

@@ -1,0 +1,74 @@
+"""A real HTTP server on this machine that speaks the chat API, and misbehaves as a test wants."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+FAULTS = ("429", "500", "garbage", "half", "no choices", "closed", "slow")
+RETRY_AFTER = "0.01"
+
+
+def reply(text: str) -> bytes:
+    """A chat completion."""
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    usage = {"prompt_tokens": 30, "completion_tokens": 7, "total_tokens": 37}
+    head = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}
+    return json.dumps({**head, "choices": [choice], "usage": usage}).encode()
+
+
+@contextmanager
+def endpoint(
+    answer: str | Callable[[dict], str], *faults: str, retry_after: str = RETRY_AFTER
+) -> Iterator[tuple[str, list[dict]]]:
+    """An endpoint whose first requests fail as `faults` say, one each, and which answers all others.
+
+    Yields its base address and the bodies of the requests, each with the `time` it came at.
+    """
+    requests: list[dict] = []
+    left = list(faults)
+    lock, done = threading.Lock(), threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                requests.append({**body, "time": time.monotonic()})
+                fault = left.pop(0) if left else "none"
+            if fault in ("429", "500"):
+                self.send_response(int(fault))
+                self.send_header("Retry-After", retry_after)
+                self.end_headers()
+                return
+            if fault == "closed":
+                self.close_connection = True
+                return
+            if fault == "slow":
+                done.wait(30)  # until the test is over; the client gives up long before
+                return
+            said = answer if isinstance(answer, str) else answer(body)
+            content = {"garbage": b"<html>", "no choices": b'{"choices": []}'}.get(fault, reply(said))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if fault == "half" else content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.handle_error = lambda *_: None  # a client that no longer waits for its answer is no fault of the test
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", requests
+    finally:
+        done.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

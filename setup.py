@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
-DATA = (".yaml", ".md", ".txt", ".json", ".safetensors", ".lock")
+DATA = (".yaml", ".md", ".txt", ".json", ".safetensors", ".lock", ".j2", ".css", ".js")
 
 
 def package(name: str, folder: str) -> list[str]:

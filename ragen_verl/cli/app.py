@@ -13,10 +13,14 @@ from ragen_verl.cli.eval import EPILOG as EVAL_EPILOG
 from ragen_verl.cli.eval import evaluate
 from ragen_verl.cli.export import export
 from ragen_verl.cli.recipes import recipes
+from ragen_verl.cli.report import report
 from ragen_verl.cli.resume import resume
+from ragen_verl.cli.show import EPILOG as SHOW_EPILOG
+from ragen_verl.cli.show import show
 from ragen_verl.cli.sweep import sweep
 from ragen_verl.cli.train import EPILOG, train
 from ragen_verl.cli.verdict import verdict
+from ragen_verl.cli.watch import watch
 
 app = typer.Typer(
     name="ragen-verl",
@@ -49,6 +53,9 @@ app.command(epilog=EPILOG)(train)
 app.command()(resume)
 app.command("eval", epilog=EVAL_EPILOG)(evaluate)
 app.command(epilog=ASSESS_EPILOG)(assess)
+app.command()(watch)
+app.command()(report)
+app.command(epilog=SHOW_EPILOG)(show)
 for command in (sweep, verdict, export, doctor):
     app.command()(command)
 app.add_typer(group, name="env")

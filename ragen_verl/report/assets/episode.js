@@ -1,0 +1,91 @@
+// One trajectory, or two beside each other, turn by turn.
+const SHADES = ['none', 'log_probs', 'advantages', 'mask'];
+const SHADE_NAMES = { none: 'no shading', log_probs: 'log-prob', advantages: 'advantage', mask: 'response mask' };
+let shade = 'log_probs';
+
+function drawEpisodes() {
+  const pair = [current, other].filter(Boolean);
+  $('episodes').classList.toggle('two', pair.length === 2);
+  const parting = pair.length === 2 ? firstDifference(...pair.map(episodeOf)) : -1;
+  $('episodes').replaceChildren(...(pair.length ? pair.map((one) => episode(one, parting)) : []));
+}
+
+/** The first turn, from 0, in which two trajectories act differently; -1 where they do not. */
+function firstDifference(first, second) {
+  const acts = (turn) => (turn ? JSON.stringify([turn.state, turn.actions]) : '');
+  for (let i = 0; i < Math.max(first.turns.length, second.turns.length); i++) if (acts(first.turns[i]) !== acts(second.turns[i])) return i;
+  return -1;
+}
+
+function episode(one, parting) {
+  const record = episodeOf(one), second = one === other;
+  const chip = (text, kind = '') => h('span', { class: `chip ${kind}` }, ...shown(text));
+  const facts = [`step ${one.step}`, one.split, `seed ${one.seed}`, `sample ${one.rollout_index}`];
+  if (index.runs.length > 1) facts.unshift(index.runs[one.run]);
+  if (record.seconds != null) facts.push(`${number(record.seconds)} s`);
+  return h('article', { class: 'episode', 'data-key': one.key },
+    h('h3', {}, ...shown(one.env), chip(`${SIGNS[one.outcome]} ${one.stop_reason.replaceAll('_', ' ')}`, one.outcome), chip(`return ${number(one.return)}`),
+      one.kept === false && chip('not kept by the filter', 'warn')),
+    h('div', { class: 'dim small' }, plain(facts.join(' · '))),
+    second ? h('div', { class: 'tools' }, h('button', { type: 'button', onclick: () => choose(current) }, 'Stop comparing'))
+      : tools(one, record),
+    record.error && h('p', { class: 'note alarm' }, ...shown(record.error)),
+    record.turns.map((turn, number_) => drawTurn(turn, number_, number_ === parting)),
+    lastState(record.turns.at(-1)),
+    !record.turns.length && h('p', { class: 'empty' }, 'The episode ended before the first turn.'));
+}
+
+function tools(one, record) {
+  const line = (other_) => `${SIGNS[other_.outcome]} ${other_.stop_reason.replaceAll('_', ' ')}, return ${number(other_.return)}`;
+  const option = (text) => (other_) => h('option', { value: other_.key, selected: other_ === other }, plain(`${text(other_)}: ${line(other_)}`));
+  const group = members(one).filter((other_) => other_ !== one), elsewhere = sameState(one);
+  const run = (other_) => (index.runs.length > 1 ? `${index.runs[other_.run]}, ` : '');
+  const pick = h('select', { class: 'compare', 'aria-label': 'Compare with', onchange: (event) => choose(one, byKey.get(event.target.value)) },
+    h('option', { value: '' }, 'compare with …'),
+    group.length > 0 && h('optgroup', { label: 'the same group' }, group.map(option((other_) => `sample ${other_.rollout_index}`))),
+    elsewhere.length > 0 && h('optgroup', { label: 'the same state at another step' }, elsewhere.map(option((other_) => `${run(other_)}step ${other_.step}`))));
+  const shades = SHADES.filter((name) => name === 'none' || record.turns.some((turn) => turn.tokens?.[name]));
+  const choice = shades.length > 1 && h('select', { class: 'shade', 'aria-label': 'Shading of tokens', onchange: (event) => { shade = event.target.value; drawEpisodes(); } },
+    shades.map((name) => h('option', { value: name, selected: name === shade }, SHADE_NAMES[name])));
+  return h('div', { class: 'tools' },
+    h('button', { type: 'button', 'aria-label': 'Previous sample', onclick: () => move(-1) }, '←'),
+    h('button', { type: 'button', 'aria-label': 'Next sample', onclick: () => move(1) }, '→'),
+    group.length + elsewhere.length > 0 && pick, choice);
+}
+
+function drawTurn(turn, place, parts_) {
+  const figures = [['reward', turn.reward], ['penalty', turn.penalty || null], ['advantage', turn.advantage], ['tokens', turn.response_tokens]];
+  const flags = [[turn.format_ok, 'format wrong'], [turn.valid, 'invalid action'], [turn.effective || !turn.valid, 'no effect']];
+  const actions = (turn.actions || []).map((action, number_) =>
+    h('span', { class: number_ < (turn.executed || []).length ? 'action' : 'action skipped', title: number_ < (turn.executed || []).length ? 'executed' : 'not executed' }, ...shown(action, asked.query)));
+  return h('section', { class: parts_ ? 'turn parts' : 'turn' },
+    h('header', {}, h('b', {}, `Turn ${place + 1}`), figures.filter(([, value]) => value != null).map(([name, value]) => h('span', {}, `${name} ${number(value)}`)),
+      flags.filter(([good]) => good === false).map(([, text]) => h('span', { class: 'chip warn' }, text)), parts_ && h('span', { class: 'chip warn' }, 'the first difference')),
+    h('div', { class: 'body' },
+      h('div', {}, h('h4', {}, 'State'), h('pre', { class: 'state' }, ...shown(turn.state || '', asked.query))),
+      h('div', {}, turn.tokens ? tokens(turn) : [
+        turn.reasoning && h('h4', {}, 'Reasoning'), turn.reasoning && h('div', { class: 'reasoning' }, ...shown(turn.reasoning, asked.query))],
+      h('h4', {}, actions.length > 1 ? 'Actions' : 'Action'), h('div', {}, actions.length ? actions : h('span', { class: 'dim' }, 'none')),
+      h('details', { open: !actions.length && !turn.tokens }, h('summary', {}, 'Response as sampled'), h('pre', {}, ...shown(turn.response || '', asked.query))),
+      turn.infos && h('details', {}, h('summary', {}, 'Infos of the environment'), h('pre', {}, ...shown(Object.entries(turn.infos).map((pair) => pair.join(': ')).join('\n')))))));
+}
+
+function tokens(turn) {
+  const values = turn.tokens[shade], low = values && shade === 'log_probs';
+  const most = values ? Math.max(1e-9, ...values.map((value) => Math.abs(value ?? 0))) : 1;
+  const spans = turn.tokens.texts.map((text, place) => {
+    const value = values?.[place];
+    const about = ['log_probs', 'advantages', 'mask'].filter((name) => turn.tokens[name]).map((name) => `${SHADE_NAMES[name]} ${number(turn.tokens[name][place])}`).join(', ');
+    const span = h('span', { class: turn.tokens.mask?.[place] === 0 ? 'token out' : 'token', title: about }, ...shown(text));
+    if (value != null && shade !== 'none') {
+      const strength = low ? Math.min(1, -value / 5) : Math.min(1, Math.abs(value) / most);
+      span.style.background = `rgb(var(--${low || value < 0 ? 'high' : 'low'}) / ${(0.55 * strength).toFixed(2)})`;
+    }
+    return span;
+  });
+  return [h('h4', {}, `Response, ${SHADE_NAMES[shade]}`), h('pre', { class: 'reasoning' }, spans)];
+}
+
+function lastState(turn) {
+  return turn?.observation != null && h('section', { class: 'turn last' }, h('h4', {}, 'State at the end'), h('pre', { class: 'state' }, ...shown(turn.observation, asked.query)));
+}

@@ -1,0 +1,236 @@
+"""The curves of a report: which metrics stand in which panel, and each panel as the geometry of an SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scipy.stats import binomtest
+
+from ragen_verl.evaluation.statistics import CONFIDENCE, rate
+from ragen_verl.names import EPISODES, HELD_OUT, HELD_OUT_SUCCESS, RETURN, REWARD_STD, TRAIN, TRAIN_SUCCESS
+from ragen_verl.report.reading import Run, finite
+from ragen_verl.report.trajectories import EXCLUDED, SOLVED
+
+HELD_OUT_LINE, TRAIN_LINE = "held-out", "training"
+WIDTH, HEIGHT = 360, 200
+LEFT, RIGHT, TOP, BOTTOM = 42, 350, 20, 176
+MOST_POINTS = 600
+LOG_FROM = 50.0
+"""A panel whose largest value is this many times its smallest has a logarithmic axis, if it may have one."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture.
+
+    Attributes:
+        title, unit: above it.
+        lines: name of the line -> metric.
+        percent: values are rates; the axis goes from 0 to 100 %.
+        log: the axis may be logarithmic.
+    """
+
+    title: str
+    unit: str
+    lines: dict[str, str]
+    percent: bool = False
+    log: bool = False
+
+
+PANELS = (
+    Panel("Success", "share of trajectories", {HELD_OUT_LINE: HELD_OUT_SUCCESS, TRAIN_LINE: TRAIN_SUCCESS}, True),
+    Panel("Return", "mean", {HELD_OUT_LINE: f"{HELD_OUT}/{RETURN}", TRAIN_LINE: f"{TRAIN}/{RETURN}"}),
+    Panel("In-group standard deviation", "of returns", {TRAIN_LINE: REWARD_STD}),
+    Panel("Entropy", "nats a token", {TRAIN_LINE: "actor/entropy"}),
+    Panel("Gradient norm", "before clipping", {TRAIN_LINE: "actor/grad_norm"}, log=True),
+    Panel(
+        "Reasoning length",
+        "words a trajectory",
+        {HELD_OUT_LINE: f"{HELD_OUT}/reasoning_length", TRAIN_LINE: f"{TRAIN}/reasoning_length"},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A warning or note of the verdict: when it fired, on what, and what to change."""
+
+    number: int
+    step: int
+    cause: str
+    level: str
+    metric: str
+    words: str
+    advice: str
+
+
+@dataclass
+class Line:
+    """One line of a panel.
+
+    Attributes:
+        run: number of the run.
+        name: `held-out` or `training`.
+        points: (step, value, low, high); the interval's ends are None where there is none.
+    """
+
+    run: int
+    name: str
+    points: list[tuple[int, float, float | None, float | None]]
+
+
+@dataclass
+class Drawing:
+    """A panel with lines, ready for the template: values to places by `x` and `y`."""
+
+    panel: Panel
+    lines: list[Line]
+    marks: list[Mark] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        from matplotlib.ticker import LogLocator, MaxNLocator
+
+        steps = [point[0] for line in self.lines for point in line.points]
+        values = [one for line in self.lines for point in line.points for one in point[1:] if one is not None]
+        self.first, self.last = min(steps), max(max(steps), min(steps) + 1)
+        positive = [one for one in values if one > 0]
+        self.log = self.panel.log and len(positive) == len(values) and max(values) > LOG_FROM * min(values)
+        if self.panel.percent:
+            self.ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
+        elif self.log:
+            self.ticks = [float(one) for one in LogLocator(numticks=5).tick_values(min(values), max(values))]
+        else:
+            low, high = min(values), max(values)
+            around = max(high - low, 1e-3 * max(abs(high), 1e-9))
+            low = 0.0 if 0 <= low < 0.6 * high else low
+            ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, max(high, low + around))
+            self.ticks = [float(one) for one in ticks]
+        self.low, self.high = self.ticks[0], self.ticks[-1]
+        self.steps = [
+            int(one)
+            for one in MaxNLocator(5, integer=True).tick_values(self.first, self.last)
+            if self.first <= one <= self.last
+        ]
+
+    def x(self, step: float) -> float:
+        """Place of a step."""
+        return round(LEFT + (RIGHT - LEFT) * (step - self.first) / (self.last - self.first), 1)
+
+    def y(self, value: float) -> float:
+        """Place of a value."""
+        from math import log
+
+        scale = log if self.log else float
+        share = (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low))
+        return round(BOTTOM - (BOTTOM - TOP) * min(1.0, max(0.0, share)), 1)
+
+    def path(self, line: Line) -> str:
+        """The line as an SVG path; of a long one the lowest and highest value of each stretch."""
+        return "M" + "L".join(f"{self.x(point[0])} {self.y(point[1])}" for point in _thinned(line.points))
+
+    def band(self, line: Line) -> str:
+        """The interval as an SVG polygon's points; "" where there is none."""
+        have = [point for point in line.points if point[2] is not None and point[3] is not None]
+        there = [f"{self.x(step)},{self.y(high)}" for step, _, _, high in have]
+        back = [f"{self.x(step)},{self.y(low)}" for step, _, low, _ in reversed(have)]
+        return " ".join(there + back) if len(have) > 1 else ""
+
+    def label(self, value: float) -> str:
+        """A value as it stands at the axis."""
+        return f"{value:.0%}" if self.panel.percent else f"{value:.4g}"
+
+    def data(self) -> dict[str, Any]:
+        """What the script needs to show values under the pointer."""
+        points = {f"{line.run}/{line.name}": line.points for line in self.lines}
+        return {"first": self.first, "last": self.last, "percent": self.panel.percent, "lines": points}
+
+
+def drawings(runs: Sequence[Run]) -> list[Drawing]:
+    """Every panel that some run has values for; marks of warnings where there is one run."""
+    found = []
+    warned = marks(runs[0]) if len(runs) == 1 else []
+    for panel in PANELS:
+        lines = []
+        for number, run in enumerate(runs):
+            for name, metric in panel.lines.items():
+                if values := run.series(metric):
+                    ends = intervals(run) if metric == HELD_OUT_SUCCESS else {}
+                    points = [(step, value, *ends.get(step, (None, None))) for step, value in values]
+                    lines.append(Line(number, name, points))
+        if lines:
+            drawing = Drawing(panel, lines)
+            drawing.marks = [mark for mark in warned if drawing.first <= mark.step <= drawing.last]
+            found.append(drawing)
+    return found
+
+
+def intervals(run: Run) -> dict[int, tuple[float, float]]:
+    """Step -> ends of the 95 % interval of held-out success.
+
+    Wilson's for one episode of each initial state. Several episodes of a state are not independent: then the interval
+    is over the states, from the trajectories, and there is none without them.
+    """
+    repeated = (run.setting("actor_rollout_ref.rollout.val_kwargs.n") or 1) != 1
+    found = {}
+    for row in run.rows:
+        success, episodes, step = row.get(HELD_OUT_SUCCESS), row.get(f"{HELD_OUT}/{EPISODES}"), row["step"]
+        if not finite(success):
+            continue
+        if repeated or not finite(episodes):
+            states: dict[tuple, list[bool]] = {}
+            for one in run.records("val", step):
+                if one["outcome"] != EXCLUDED:
+                    states.setdefault((one["env"], one["seed"]), []).append(one["outcome"] == SOLVED)
+            over = rate(list(states.values())) if states else None
+            if over and over.low is not None and over.high is not None:
+                found[step] = (over.low, over.high)
+        elif episodes >= 1 and 0 <= success <= 1:
+            ends = binomtest(round(success * episodes), round(episodes)).proportion_ci(CONFIDENCE, method="wilson")
+            found[step] = (float(ends.low), float(ends.high))
+    return found
+
+
+def marks(run: Run) -> list[Mark]:
+    """The verdict's findings in the order of their steps, numbered; without verdict.json the flags of the metrics."""
+    found = [
+        (one["step"], str(one.get("cause")), *_evidence(one.get("evidence")), str(one.get("advice") or ""))
+        for one in _dicts(run.verdict.get("findings"))
+    ]
+    for fallen in _dicts([run.verdict.get("collapsed")]):
+        found.append((fallen["step"], "collapsed", "collapsed", *_evidence(fallen)[1:], ""))
+    if not run.verdict:
+        flags: dict[str, int] = {}
+        for row in run.rows:
+            for name, value in row.items():
+                if name.startswith("verdict/") and value == 1.0 and name != "verdict/warnings":
+                    flags.setdefault(name.removeprefix("verdict/"), row["step"])
+        found = [(step, cause, "warning", "", "", "") for cause, step in flags.items()]
+    return [Mark(number, *one) for number, one in enumerate(sorted(found), start=1)]
+
+
+def _dicts(found: Any) -> list[dict[str, Any]]:
+    """Those of a list that are mappings with a step."""
+    found = found if isinstance(found, list) else []
+    return [one for one in found if isinstance(one, dict) and isinstance(one.get("step"), int)]
+
+
+def _evidence(evidence: Any) -> tuple[str, str, str]:
+    """Level, metric, and the numbers in words."""
+    evidence = evidence if isinstance(evidence, dict) else {}
+    numbers = [f"{value:.3g}" for name in ("baseline", "value") if finite(value := evidence.get(name))]
+    words = f" ({evidence['words']})" if evidence.get("words") else ""
+    metric = str(evidence.get("metric", ""))
+    return str(evidence.get("level", "warning")), metric, f"{metric} {' → '.join(numbers)}{words}".strip()
+
+
+def _thinned(points: list) -> list:
+    if len(points) <= MOST_POINTS:
+        return points
+    size = -(-len(points) // (MOST_POINTS // 2))
+    kept = []
+    for start in range(0, len(points), size):
+        part = points[start : start + size]
+        kept += sorted({min(part, key=lambda one: one[1]), max(part, key=lambda one: one[1])})
+    return kept

@@ -1,0 +1,212 @@
+"""A run's folder as it is found: unfinished, damaged or of an older version, with a note on all that is missing."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.report.trajectories import normalise
+from ragen_verl.rollout.trajectory import RECORD_SCHEMA
+from ragen_verl.runs.cause import cause
+from ragen_verl.runs.folder import RunFolder
+
+SPLITS = ("train", "val", "generalisation")
+SILENT = 900.0
+"""Seconds without a new file after which an unfinished run is no longer called running."""
+
+
+@dataclass
+class Run:
+    """What a folder holds; a part that is missing or cannot be read is empty and has a note.
+
+    Attributes:
+        folder: where it is.
+        config, versions, verdict, summary: the files of these names.
+        rows: metrics.jsonl, in the order of the steps.
+        files: split -> step -> file of its trajectories.
+        notes: what could not be read, each a sentence.
+    """
+
+    folder: RunFolder
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, dict[int, Path]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.path.name
+
+    @property
+    def recipe(self) -> str:
+        """The recipe's name, or the experiment's where the recipe is not known."""
+        known = self.summary.get("recipe") or self.setting("trainer.experiment_name")
+        try:
+            return str(self.folder.recipe or known or self.name)
+        except Exception:  # whatever OmegaConf says about a damaged file: the name is not worth a failure
+            return str(known or self.name)
+
+    @property
+    def step(self) -> int:
+        """The last logged step; 0 before there is one."""
+        return self.rows[-1]["step"] if self.rows else 0
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A value of the resolved configuration by its dotted key."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return default if value is None else value
+
+    def series(self, metric: str) -> list[tuple[int, float]]:
+        """(step, value) wherever a metric is a finite number."""
+        return [(row["step"], float(row[metric])) for row in self.rows if finite(row.get(metric))]
+
+    def state(self) -> str:
+        """`finished`, `failed`, `running`, or `silent` where an unfinished run has not written for `SILENT` seconds."""
+        if self.folder.error.exists():
+            return "failed"
+        began = _changed(self.folder.path / "config.yaml")
+        if self.summary and _changed(self.folder.summary) >= began:
+            return "finished"
+        newest = max(_changed(one) for one in (self.folder.metrics, self.folder.log_file, self.folder.phase))
+        return "running" if time.time() - max(newest, began) < SILENT else "silent"
+
+    def cause(self) -> str:
+        """What ended the run, in one line; "" where nothing did."""
+        try:
+            return cause(self.folder.error.read_text("utf-8", errors="replace"))
+        except OSError:
+            return ""
+
+    def records(self, split: str, step: int) -> list[dict[str, Any]]:
+        """The trajectories of a step, normalised; lines that are none are left out, with a note."""
+        file = self.files.get(split, {}).get(step)
+        if file is None:
+            return []
+        found, bad = read_jsonl(file)
+        records = [one for record in found if (one := normalise(record)) is not None]
+        if bad := bad + len(found) - len(records):
+            self.note(f"{self.relative(file)}: {_lines(bad)} no trajectory (cut short or damaged) and left out.")
+        if any(finite(record.get("schema")) and record["schema"] > RECORD_SCHEMA for record in found):
+            self.note(f"{self.relative(file)} is of a newer version: fields that this one does not know are left out.")
+        return records
+
+    def relative(self, file: Path) -> str:
+        """A file's path inside the folder."""
+        return file.relative_to(self.folder.path).as_posix()
+
+    def note(self, sentence: str) -> None:
+        """Remember what could not be read, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def signature(self) -> str:
+        """Changes when the run has written something that the page shows."""
+        folder = self.folder
+        return " ".join(str(_changed(one)) for one in (folder.metrics, folder.verdict, folder.summary, folder.error))
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a run's folder.
+
+    Raises:
+        RecipeError: the folder does not exist, or is no run's.
+    """
+    folder = RunFolder(path)
+    if not folder.path.is_dir():
+        raise RecipeError(f"There is no folder {path}: name the folder of a run (ragen.run.dir).")
+    run = Run(folder)
+    run.files = {split: found for split in SPLITS if (found := _steps(folder.trajectories(split)))}
+    if not (folder.metrics.is_file() or run.files or (folder.path / "config.yaml").is_file()):
+        inside = sorted(one.parent.name for one in folder.path.glob("*/metrics.jsonl"))
+        hint = f" It holds runs: {', '.join(inside[:3])}{', ...' if len(inside) > 3 else ''}." if inside else ""
+        raise RecipeError(
+            f"{path} is no run's folder: it has no metrics.jsonl, no config.yaml and no trajectories; name the folder "
+            f"of a run (ragen.run.dir).{hint}"
+        )
+    run.config = _mapping(run, folder.path / "config.yaml", lambda text: yaml.load(text, yaml.CSafeLoader))
+    run.versions = _mapping(run, folder.path / "versions.json", json.loads)
+    run.verdict = _mapping(run, folder.verdict, json.loads, needed=False)
+    run.summary = _mapping(run, folder.summary, json.loads, needed=False)
+    rows, bad = read_jsonl(folder.metrics) if folder.metrics.is_file() else ([], 0)
+    steps = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}  # the last row of a step counts
+    run.rows = [steps[step] for step in sorted(steps)]
+    if bad := bad + sum(not isinstance(row.get("step"), int) for row in rows):
+        run.note(f"metrics.jsonl: {_lines(bad)} no step (cut short or damaged) and left out.")
+    if not run.rows:
+        run.note("metrics.jsonl has no step yet: there are no curves.")
+    if not run.files:
+        run.note("There are no trajectories: trajectories/ is missing or empty.")
+    return run
+
+
+def read_jsonl(file: Path) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects of a file, one a line, and the number of other lines (empty ones aside)."""
+    found, bad = [], 0
+    for line in file.read_text("utf-8", errors="replace").split("\n"):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            found.append(value)
+        else:
+            bad += 1
+    return found, bad
+
+
+def finite(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def all_files(run: Run) -> Iterator[tuple[str, int, Path]]:
+    """Split, step and file of all trajectories."""
+    return ((split, step, file) for split, files in run.files.items() for step, file in files.items())
+
+
+def _lines(count: int) -> str:
+    return "1 line is" if count == 1 else f"{count} lines are"
+
+
+def _steps(folder: Path) -> dict[int, Path]:
+    files = {int(one.stem): one for one in folder.glob("*.jsonl") if one.stem.isdecimal()}
+    return dict(sorted(files.items()))
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _mapping(run: Run, file: Path, parse: Any, needed: bool = True) -> dict[str, Any]:
+    """A file that holds one mapping; {} and a note where it does not."""
+    try:
+        value = parse(file.read_text("utf-8", errors="replace"))
+    except FileNotFoundError:
+        if needed:
+            run.note(f"{file.name} is missing.")
+        return {}
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        value = None
+    if not isinstance(value, dict):
+        run.note(f"{file.name} cannot be read (damaged, or being written).")
+        return {}
+    return value

@@ -1,0 +1,87 @@
+"""Which trajectories of a long run go into the page: few enough to open at once, and those that people look for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ragen_verl.report.curves import marks
+from ragen_verl.report.reading import Run, all_files
+
+LIMIT = 2000
+LONGEST = 20_000
+"""Characters of one text in the page; the trajectories' file has the rest."""
+LEAST = 64
+"""Trajectories of a step, where not all have room."""
+
+
+def chosen(run: Run, limit: int = LIMIT) -> tuple[dict[tuple[str, int], list[dict[str, Any]]], int]:
+    """Trajectories for the page, whole groups of them.
+
+    Where all fit in they are all there. Otherwise as many steps as get `LEAST` trajectories each: first and last of
+    each split, those where the verdict warned, and others evenly between; of each step the first groups, so that
+    held-out states are the same ones at every step.
+
+    Args:
+        run: the run.
+        limit: about how many; at least one group of each split's first and last step.
+
+    Returns:
+        (split, step) -> its trajectories, and how many trajectories the run has in all.
+    """
+    sizes = {(split, step): _lines(file) for split, step, file in all_files(run)}
+    total = sum(sizes.values())
+    if total <= limit:
+        return {place: run.records(*place) for place in sorted(sizes)}, total
+    order = _by_interest(list(sizes), {mark.step for mark in marks(run)})
+    taken = order[: max(4, limit // LEAST)]
+    share = max(1, limit // len(taken))
+    return {place: _first_groups(run.records(*place), share) for place in sorted(taken)}, total
+
+
+def shortened(text: str) -> str:
+    """A text as it goes into the page."""
+    more = len(text) - LONGEST
+    return text if more <= 0 else f"{text[:LONGEST]}\n[{more:,} more characters are in the trajectories' file]"
+
+
+def _first_groups(records: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The first groups with together at most `count` trajectories, at least one."""
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for record in records:
+        groups.setdefault((record["env"], record["seed"]), []).append(record)
+    found: list[dict[str, Any]] = []
+    for group in groups.values():
+        if found and len(found) + len(group) > count:
+            break
+        found += group
+    return found
+
+
+def _by_interest(places: Sequence[tuple[str, int]], warned: set[int]) -> list[tuple[str, int]]:
+    """First and last step of each split, then those with a warning, then the middle of the largest gap, and so on."""
+    splits: dict[str, list[int]] = {}
+    for split, step in sorted(places):
+        splits.setdefault(split, []).append(step)
+    ends = [(split, steps[end]) for split, steps in splits.items() for end in (-1, 0)]
+    alarms = [place for place in places if place[1] in warned]
+    ranked = [_bisected(steps, split) for split, steps in splits.items()]
+    middles = [one[i] for i in range(max(map(len, ranked))) for one in ranked if i < len(one)]
+    return list(dict.fromkeys([*ends, *alarms, *middles]))
+
+
+def _bisected(steps: Sequence[int], split: str) -> list[tuple[str, int]]:
+    """All steps, ends first, then the middles of ever smaller stretches."""
+    order, stretches = [steps[0], steps[-1]], [(0, len(steps) - 1)]
+    while stretches:
+        low, high = stretches.pop(0)
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(steps[middle])
+            stretches += [(low, middle), (middle, high)]
+    return [(split, step) for step in order]
+
+
+def _lines(file: Any) -> int:
+    with file.open("rb") as opened:
+        return sum(1 for line in opened if line.strip())

@@ -1,0 +1,113 @@
+"""Trajectories as the page and the terminal show them: one form for every version of the record, and filters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+SOLVED, FAILED, EXCLUDED = "solved", "failed", "excluded"
+OUTCOMES = (SOLVED, FAILED, EXCLUDED)
+
+_PER_TOKEN = ("log_probs", "advantages", "mask")
+_USUAL = {"success", "action_is_valid", "action_is_effective"}  # infos that other fields say already
+
+
+def normalise(record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A record as it is shown; None if it is no trajectory. Every field has the type that it should have.
+
+    Args:
+        record: a line of a trajectories file, of any schema.
+
+    Returns:
+        `env`, `seed`, `rollout_index`, `stop_reason`, `outcome` (one of `OUTCOMES`), `kept` (by the filter; None where
+        nothing says so), `return`, `error`, `seconds`, and `turns`, each with the fields of `Turn.record` that are
+        shown. Numbers that are none are None, texts that are none are "".
+    """
+    turns, seed = record.get("turns"), _number(record.get("seed"))
+    if not isinstance(turns, list) or seed is None:
+        return None
+    success, excluded = bool(record.get("success")), bool(record.get("excluded"))
+    kept = record.get("kept")
+    return {
+        "env": _text(record.get("env", record.get("env_id"))),
+        "seed": int(seed),
+        "rollout_index": int(_number(record.get("rollout_index")) or 0),
+        "stop_reason": _text(record.get("stop_reason")),
+        "outcome": EXCLUDED if excluded else SOLVED if success else FAILED,
+        "kept": kept if isinstance(kept, bool) else None,
+        "return": _number(record.get("return")),
+        "error": _text(record.get("error")),
+        "seconds": _number(record.get("seconds")),
+        "turns": [_turn(turn) for turn in turns if isinstance(turn, Mapping)],
+    }
+
+
+def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
+    infos = [info for info in turn.get("infos") or () if isinstance(info, Mapping)]
+    return {
+        **{name: _text(turn.get(name)) for name in ("state", "reasoning", "response", "observation")},
+        **{name: [_text(one) for one in _list(turn.get(name))] for name in ("actions", "executed")},
+        **{name: _number(turn.get(name)) for name in ("reward", "penalty", "advantage")},
+        **{name: bool(turn.get(name, True)) for name in ("format_ok", "valid", "effective")},
+        "response_tokens": int(_number(turn.get("response_tokens")) or 0),
+        "infos": {key: _text(value) for info in infos for key, value in info.items() if key not in _USUAL},
+        "tokens": _tokens(turn),
+    }
+
+
+def _tokens(turn: Mapping[str, Any]) -> dict[str, list] | None:
+    """The texts of the sampled tokens and their numbers, as far as the record has them and their lengths agree."""
+    texts = [_text(one) for one in _list(turn.get("tokens"))]
+    if not texts:
+        return None
+    found = {name: [_number(one) for one in _list(turn.get(name))] for name in _PER_TOKEN}
+    return {"texts": texts, **{name: values for name, values in found.items() if len(values) == len(texts)}}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which trajectories are asked for; what is None (or "") is not asked.
+
+    Attributes:
+        outcome: one of `OUTCOMES`.
+        env, stop_reason: the whole name.
+        seed, rollout_index: the group, and the trajectory in it.
+        search: a text that occurs in a state, a response, an action or an error, in any case.
+    """
+
+    outcome: str | None = None
+    env: str | None = None
+    stop_reason: str | None = None
+    seed: int | None = None
+    rollout_index: int | None = None
+    search: str = ""
+
+    def matches(self, shown: Mapping[str, Any]) -> bool:
+        """Whether a normalised trajectory is one of them."""
+        asked = ("outcome", "env", "stop_reason", "seed", "rollout_index")
+        if any(getattr(self, name) not in (None, shown[name]) for name in asked):
+            return False
+        return not self.search or self.search.casefold() in "\n".join(texts(shown)).casefold()
+
+
+def texts(shown: Mapping[str, Any]) -> Iterable[str]:
+    """All texts of a normalised trajectory that a search looks at."""
+    for turn in shown["turns"]:
+        yield from (turn["state"], turn["response"], turn["observation"], *turn["actions"])
+    yield shown["error"]
+
+
+def _list(value: Any) -> list:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return float(value)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -9,7 +9,17 @@ from typing import Any
 from scipy.stats import binomtest
 
 from ragen_verl.evaluation.statistics import CONFIDENCE, rate
-from ragen_verl.names import EPISODES, HELD_OUT, HELD_OUT_SUCCESS, RETURN, REWARD_STD, TRAIN, TRAIN_SUCCESS
+from ragen_verl.names import (
+    ENTROPY,
+    EPISODES,
+    GRADIENT_NORM,
+    HELD_OUT,
+    HELD_OUT_SUCCESS,
+    RETURN,
+    REWARD_STD,
+    TRAIN,
+    TRAIN_SUCCESS,
+)
 from ragen_verl.report.reading import Run, finite
 from ragen_verl.report.trajectories import EXCLUDED, SOLVED
 
@@ -43,8 +53,8 @@ PANELS = (
     Panel("Success", "share of trajectories", {HELD_OUT_LINE: HELD_OUT_SUCCESS, TRAIN_LINE: TRAIN_SUCCESS}, True),
     Panel("Return", "mean", {HELD_OUT_LINE: f"{HELD_OUT}/{RETURN}", TRAIN_LINE: f"{TRAIN}/{RETURN}"}),
     Panel("In-group standard deviation", "of returns", {TRAIN_LINE: REWARD_STD}),
-    Panel("Entropy", "nats a token", {TRAIN_LINE: "actor/entropy"}),
-    Panel("Gradient norm", "before clipping", {TRAIN_LINE: "actor/grad_norm"}, log=True),
+    Panel("Entropy", "nats a token", {TRAIN_LINE: ENTROPY}),
+    Panel("Gradient norm", "before clipping", {TRAIN_LINE: GRADIENT_NORM}, log=True),
     Panel(
         "Reasoning length",
         "words a trajectory",

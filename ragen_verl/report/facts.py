@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from ragen_verl.names import HELD_OUT, HELD_OUT_SUCCESS, RETURN, STEP_SECONDS, TEST_SECONDS, VALID
+from ragen_verl.names import HELD_OUT, HELD_OUT_SUCCESS, RETURN, SECONDS, STEP_SECONDS, TEST_SECONDS, VALID
 from ragen_verl.report.curves import intervals
 from ragen_verl.report.reading import Run, finite
 
 PHASES = {
-    "rollout": ("timing_s/gen",),
-    "rewards": ("timing_s/reward",),
-    "log-probs": ("timing_s/old_log_prob", "timing_s/ref"),
-    "values and advantages": ("timing_s/values", "timing_s/adv"),
-    "update": ("timing_s/update_actor", "timing_s/update_critic"),
-    "weights to the engine": ("timing_s/update_weights",),
-    "checkpoints": ("timing_s/save_checkpoint",),
+    "rollout": ("gen",),
+    "rewards": ("reward",),
+    "log-probs": ("old_log_prob", "ref"),
+    "values and advantages": ("values", "adv"),
+    "update": ("update_actor", "update_critic"),
+    "weights to the engine": ("update_weights",),
+    "checkpoints": ("save_checkpoint",),
 }
 """Phase of a step -> verl's timers. What a step took besides is `other`; held-out evaluation is outside of the step."""
 OTHER, TESTING = "other", "held-out evaluation"
@@ -64,7 +64,7 @@ def before_and_after(run: Run) -> dict[str, HeldOut]:
 
 def phases(run: Run) -> dict[str, float]:
     """Seconds of each phase over all logged steps, those that took none left out."""
-    found = {name: sum(_total(run, key) for key in keys) for name, keys in PHASES.items()}
+    found = {name: sum(_total(run, f"{SECONDS}/{key}") for key in keys) for name, keys in PHASES.items()}
     found[OTHER] = max(0.0, _total(run, STEP_SECONDS) - sum(found.values()))
     found[TESTING] = _total(run, TEST_SECONDS)
     return {name: seconds for name, seconds in found.items() if seconds >= 0.05}

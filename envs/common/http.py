@@ -1,13 +1,12 @@
-"""One JSON request to a server that an environment asks, with a time limit and retries. Standard library only."""
+"""One JSON request to a server that an environment asks, with a time limit and retries."""
 
 from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.request
 from typing import Any
 
+from ragen_verl.env.http import client
 from ragen_verl.errors import RecipeError
 
 
@@ -33,19 +32,20 @@ def post_json(url: str, body: dict[str, Any], *, timeout: float, retries: int, t
     Raises:
         ConnectionError: if the server gave no usable answer; nothing an episode should be scored for.
     """
+    import httpx
+
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+    content = json.dumps(body)  # httpx's own fails on half of a surrogate pair, which a model can write
     for attempt in range(retries + 1):
         if attempt:
             time.sleep(min(5.0, 0.05 * 2**attempt))
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            problem = f"status {error.code}"
-            error.close()
-            if error.code != 429 and error.code < 500:
+            answer = client().post(url, content=content, headers=headers, timeout=timeout, follow_redirects=True)
+            if answer.is_success:
+                return answer.json()
+            problem = f"status {answer.status_code}"
+            if answer.status_code != 429 and answer.status_code < 500:
                 break
-        except (OSError, ValueError) as error:  # URLError and time-outs are OSErrors, bad JSON a ValueError
-            problem = str(getattr(error, "reason", error))
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:  # the last two: no JSON
+            problem = str(error) or type(error).__name__
     raise ConnectionError(f"{url} gave no answer ({problem}): check that the server runs there.")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import ProxyHandler, Request, build_opener, urlopen
 
 from gymnasium.error import ResetNeeded
 
 from ragen_verl.env.adapters.external import ExternalEnv, cut, need, reject, sendable
 from ragen_verl.env.core import Step
+from ragen_verl.env.http import client
 from ragen_verl.errors import BadEnvKwargs
 
 _MOST_CHARACTERS = 100_000
@@ -161,9 +160,9 @@ class OpenEnvEnv(ExternalEnv):
 
     def close(self) -> None:
         """End the session."""
-        client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        session, self._client = self._client, None
+        if session is not None:
+            session.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}
@@ -171,15 +170,14 @@ class OpenEnvEnv(ExternalEnv):
 
 def _schema(url: str) -> dict[str, Any]:
     """Return the JSON schema of the server's actions, {} where it tells none."""
+    import httpx
+
     address = url.replace("ws", "http", 1) if url.startswith("ws") else url
     local = address.split("/")[2].rpartition(":")[0] in ("localhost", "127.0.0.1", "[::1]")
-    ask = build_opener(ProxyHandler({})).open if local else urlopen
     try:
-        with ask(Request(f"{address}/schema"), timeout=_SCHEMA_SECONDS) as answer:
-            schema = json.load(answer).get("action", {})
-    except HTTPError:
-        return {}
-    except (URLError, OSError, ValueError) as error:
+        answer = client(proxies=not local).get(f"{address}/schema", timeout=_SCHEMA_SECONDS, follow_redirects=True)
+        schema = answer.json().get("action", {}) if answer.is_success else {}
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
         raise reject(
             "openenv", f"no OpenEnv server answers at {url} ({error}): start it, or correct the id."
         ) from error
@@ -202,8 +200,8 @@ def _connect(url: str, timeout_s: float) -> Any:
         def _parse_state(self, payload: dict[str, Any]) -> dict[str, Any]:
             return payload
 
-    client = Client(base_url=url, message_timeout_s=timeout_s)
+    found = Client(base_url=url, message_timeout_s=timeout_s)
     # Clients since openenv-core 0.3 are asynchronous and bring a wrapper that blocks.
-    client = client.sync() if hasattr(client, "sync") else client
-    client.connect()
-    return client
+    found = found.sync() if hasattr(found, "sync") else found
+    found.connect()
+    return found

@@ -15,13 +15,13 @@ import os
 import random
 import threading
 import time
-from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from ragen_verl.env.hosting.session import EnvFailed, SessionEnv, WorldLost, raise_failure, to_json
-from ragen_verl.errors import MissingExtra, RecipeError, adding
+from ragen_verl.env.http import client
+from ragen_verl.errors import RecipeError
 
 TOKEN, TIMEOUT = "RAGEN_VERL_ENV_TOKEN", "RAGEN_VERL_ENV_TIMEOUT"
 _CONNECT_SECONDS = 5.0
@@ -62,13 +62,11 @@ class RemoteEnv(SessionEnv):
         kwargs: handed on to the environment.
 
     Raises:
-        MissingExtra: httpx is not installed.
         ServerUnreachable: no server took the environment in.
         RecipeError: an address or a setting cannot be right, or the server refuses the token, the id or the arguments.
     """
 
     def __init__(self, id: str, /, **kwargs: Any) -> None:
-        _http()
         urls = addresses(id)
         self.kwargs = kwargs
         self.token = os.environ.get(TOKEN, "")
@@ -128,7 +126,7 @@ class RemoteEnv(SessionEnv):
         attempts = 0
         while True:
             try:
-                answer = _http().post(url, content=body, headers=self._headers(), timeout=self._timeouts())
+                answer = client().post(url, content=body, headers=self._headers(), timeout=self._timeouts())
                 problem = f"status {answer.status_code}"
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 raise WorldLost(f"{server.host}: {error}") from error
@@ -153,7 +151,7 @@ class RemoteEnv(SessionEnv):
 
         try:
             return (
-                _http().get(f"{server.host}/health", headers=self._headers(), timeout=_HEALTH_SECONDS).status_code
+                client().get(f"{server.host}/health", headers=self._headers(), timeout=_HEALTH_SECONDS).status_code
                 == 200
             )
         except httpx.TransportError:
@@ -165,7 +163,7 @@ class RemoteEnv(SessionEnv):
         url = f"{self._server.url}/sessions/{self._session}"
         self._forget()
         with contextlib.suppress(httpx.TransportError):  # the server closes what nobody asks for
-            _http().delete(url, headers=self._headers(), timeout=_HEALTH_SECONDS)
+            client().delete(url, headers=self._headers(), timeout=_HEALTH_SECONDS)
 
     def _forget(self) -> None:
         """Count the session out; the object may be asked again and then opens another."""
@@ -247,13 +245,3 @@ def _read(reply: dict[str, Any], host: str) -> dict[str, Any]:
     if error["kind"] == "recipe":
         raise_failure(error)
     raise EnvFailed(error["text"])
-
-
-@cache
-def _http() -> Any:
-    """One client, with its open connections, for all threads of this process."""
-    try:
-        import httpx
-    except ImportError:
-        raise MissingExtra(f"Environments on a server are reached with httpx: run {adding('serve')}.") from None
-    return httpx.Client(limits=httpx.Limits(max_connections=None, max_keepalive_connections=64))

@@ -1,0 +1,25 @@
+"""The HTTP client of every environment that asks a server: httpx, imported when it is first used (half a second)."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import httpx
+
+
+@cache
+def client(proxies: bool = True) -> httpx.Client:
+    """The client of this process, with its open connections; it serves all threads.
+
+    Args:
+        proxies: go through the proxy that the environment variables name, if any; off for addresses of this machine.
+    """
+    import httpx
+
+    return httpx.Client(limits=httpx.Limits(max_connections=None, max_keepalive_connections=64), trust_env=proxies)
+
+
+os.register_at_fork(after_in_child=client.cache_clear)  # two processes must not write to one connection

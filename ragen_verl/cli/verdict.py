@@ -28,6 +28,7 @@ def lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[di
         RecipeError: the folder is no run's, or its metrics.jsonl has no step.
     """
     from ragen_verl.diagnostics.echo_trap import StepIndicators
+    from ragen_verl.runs.trajectories import read_file
 
     file = folder / "metrics.jsonl"
     if not file.is_file():
@@ -40,8 +41,7 @@ def lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[di
     for row in rows:
         played = folder / "trajectories" / "train" / f"{row['step']:06d}.jsonl"
         if played.is_file() and not any(name.startswith(f"{ECHO}/") for name in row):
-            records = [record for text in played.read_text("utf-8").splitlines() if (record := _parse(text))]
-            row = indicators(records) | row
+            row = indicators(list(read_file(played))) | row
         yield row
 
 

@@ -26,9 +26,10 @@ from ragen_verl.plugins import use_files
 
 @dataclass(frozen=True)
 class Run:
-    """Where the run writes: resolved config, versions, metrics, trajectories, checkpoints, summary."""
+    """Where the run writes: resolved config, versions, metrics, trajectories, checkpoints, summary; and how much."""
 
     dir: str = field(metadata=FILLED)
+    tokens: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from ragen_verl.env_checker.calls import Calls
 from ragen_verl.env_checker.profile import Profile
 from ragen_verl.env_checker.record import chooser, plan, random_action
 from ragen_verl.env_checker.subject import Subject
+from ragen_verl.rollout.chat import Chat
 from ragen_verl.rollout.context import SingleTurn
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
@@ -33,7 +34,7 @@ _LONG = 50_000_000  # characters: no episode is cut for its length
 Player = Callable[[Env, np.random.Generator, str], str]
 
 
-class Characters:
+class Characters(Chat):
     """Stands for `ChatTokens`: the ids are code points, so that any text goes through unchanged."""
 
     def initial(self, system: str, user: str) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ragen_verl.rollout.chat import Chat
 from ragen_verl.rollout.protocol import Protocol
 
 
@@ -20,7 +21,7 @@ class Message:
     content: str
 
 
-class MessageChat:
+class MessageChat(Chat):
     """What stands around the responses: system and user messages.
 
     A chat API cannot be made to begin with a tag, so a response is read as if it had been: where it opens with the tag
@@ -48,3 +49,8 @@ class MessageChat:
     def decode(self, response: Sequence[Message]) -> str:
         """The text of a response without the tag it was asked to begin with."""
         return "".join(one.content for one in response).lstrip().removeprefix(self._prefill)
+
+    def prefix(self, response: Sequence[Message]) -> str:
+        """What `decode` takes off a response."""
+        text = "".join(one.content for one in response)
+        return text[: len(text) - len(self.decode(response))]

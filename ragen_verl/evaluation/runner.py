@@ -1,6 +1,7 @@
 """Plays the episodes of a plan with a policy and writes each one down as it ends.
 
-The folder of an evaluation holds `settings.json` (what the results depend on) and `episodes.jsonl` (one record a line).
+The folder of an evaluation holds `settings.json` (what the results depend on), `episodes.jsonl` (one record a line) and
+`preambles.jsonl` (`ragen_verl.runs.trajectories`).
 A run that was cut off goes on with what is missing; episodes that the engine failed are played again.
 """
 
@@ -22,6 +23,7 @@ from ragen_verl.evaluation.plan import Episode
 from ragen_verl.evaluation.policies import Player, Policy
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.trajectory import StopReason
+from ragen_verl.runs.trajectories import PREAMBLES, Preambles, appending, line, read_file
 
 CONCURRENCY = 64
 _UNLIMITED = 1_000_000_000  # entries of a conversation of messages, which no recipe's limit on tokens is about
@@ -62,7 +64,7 @@ def evaluate(
     played = {"arguments": arguments, "shared_group_rng": ragen.rollout.shared_group_rng}
     _same_settings(folder / "settings.json", {**policy.settings(), **played, **settings})
     file = folder / "episodes.jsonl"
-    done = {key: one for key, one in _read(file) if one["stop_reason"] != str(StopReason.ENGINE_ERROR)}
+    done = {key: one for key, one in _done(file) if one["stop_reason"] != str(StopReason.ENGINE_ERROR)}
     wanted = {episode.key for episode in plan}
     done = {key: one for key, one in done.items() if key in wanted}
     missing = [episode for episode in plan if episode.key not in done]
@@ -92,7 +94,8 @@ async def _play_all(
         prompt_length=prompt if policy.exact and context.row_per_turn else None,
     )
     processes: list[EnvProcesses] = []
-    with EnvWorkers(ragen.rollout.env_threads) as threads, file.open("a", encoding="utf-8") as out:
+    preambles = Preambles(file.with_name(PREAMBLES))
+    with EnvWorkers(ragen.rollout.env_threads) as threads, appending(file) as out:
 
         async def one(episode: Episode) -> None:
             async with gate:
@@ -119,7 +122,7 @@ async def _play_all(
                 )
                 usage = player.usage
                 record = {
-                    **trajectory.record(),
+                    **trajectory.record(chat.offsets if ragen.run.tokens and policy.exact else None),
                     "split": episode.split,
                     "policy": policy.name,
                     "usage": {
@@ -128,7 +131,7 @@ async def _play_all(
                         "seconds": [round(seconds, 4) for seconds in usage.seconds],
                     },
                 }
-                out.write(json.dumps(record, ensure_ascii=False) + "\n")
+                out.write(line(record, preambles))
                 out.flush()
                 done[episode.key] = record
                 tell()
@@ -141,16 +144,10 @@ def _built_for(player: Player, build: Callable[..., Env], episode: Episode) -> E
     return player.env
 
 
-def _read(file: Path) -> Iterator[tuple[tuple, dict[str, Any]]]:
-    """The records by the key of their episode; of two the later one. A line cut short by a kill is skipped."""
-    if not file.exists():
-        return
-    for line in file.read_text("utf-8").splitlines():
-        try:
-            one = json.loads(line)
-            yield (one["split"], one["env"], one["seed"], one["rollout_index"]), one
-        except (json.JSONDecodeError, KeyError, TypeError):
-            continue
+def _done(file: Path) -> Iterator[tuple[tuple, dict[str, Any]]]:
+    """The records by the key of their episode; of two the later one."""
+    for one in read_file(file) if file.exists() else ():
+        yield (one["split"], one["env"], one["seed"], one["rollout_index"]), one
 
 
 def _same_settings(file: Path, settings: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,9 +18,9 @@ from ragen_verl.names import HELD_OUT_SUCCESS
 from ragen_verl.plugins import use_files
 from ragen_verl.rollout.trajectory import environment_of
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.trajectories import EPISODES, read_file
 
 FIRST, LAST, BEST, ALL = "first", "last", "best", "all"
-EPISODES = "episodes.jsonl"
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Played:
     """A saved trajectory.
 
     Attributes:
-        record: `Trajectory.record()` as it was saved, of any schema.
+        record: `Trajectory.record()` as it was saved; of any schema, so that older ones lack messages.
         split: `train`, `val` or `generalisation`.
         step: of the training; None for an evaluation's.
         kwargs: the environment's arguments; None where they are not known, so that nothing can be played again.
@@ -113,7 +113,7 @@ def load(path: Path, *, split: str = "val", step: str = LAST) -> Saved:
     shared, arguments = known.get("shared_group_rng", False), known.get("arguments", {})
 
     def made(record: Mapping[str, Any]) -> Played:
-        where = record.get("split", split)
+        where = record["split"] or split
         return Played(record, where, None, arguments.get(where, {}).get(environment_of(record)), shared)
 
     return _saved(path, [(file, made)], None)
@@ -171,12 +171,10 @@ def _episodes(path: Path) -> Path:
 
 def _saved(path: Path, files: list[tuple[Path, Callable[[Mapping[str, Any]], Played]]], step: int | None) -> Saved:
     kept: dict[tuple, Played] = {}
-    excluded = broken = 0
+    broken: list[str] = []
+    excluded = 0
     for file, made in files:
-        for record in _records(file):
-            if record is None:
-                broken += 1
-                continue
+        for record in read_file(file, broken.append):
             one = made(record)
             key = (one.split, one.env, one.step, one.seed, record["rollout_index"])
             excluded += bool(record.get("excluded"))
@@ -185,20 +183,7 @@ def _saved(path: Path, files: list[tuple[Path, Callable[[Mapping[str, Any]], Pla
             kept[key] = one  # of an episode that was played again the later one
     if not kept:
         raise RecipeError(
-            f"{path} holds no trajectory that counts: {excluded} failed in environment or engine, {broken} lines are "
-            "no record."
+            f"{path} holds no trajectory that counts: {excluded} failed in environment or engine, {len(broken)} lines "
+            "are no record."
         )
-    return Saved(path, list(kept.values()), excluded, broken, step)
-
-
-def _records(file: Path) -> Iterator[dict[str, Any] | None]:
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-                whole = {"seed", "rollout_index", "success", "return", "turns", "env_id"} <= set(record)
-            except (json.JSONDecodeError, TypeError):
-                whole = False
-            yield record if whole else None
+    return Saved(path, list(kept.values()), excluded, len(broken), step)

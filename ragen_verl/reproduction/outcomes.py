@@ -6,7 +6,6 @@ can be had for every state afterwards.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from ragen_verl.names import EPISODES, GENERALISATION, HELD_OUT
 from ragen_verl.rollout.metrics import TOTALS
 from ragen_verl.rollout.trajectory import environment_of
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.trajectories import read_file
 
 __all__ = ["SPLITS", "DamagedRun", "Outcomes", "evaluation", "held_out"]
 
@@ -84,12 +84,12 @@ def evaluation(folder: RunFolder, step: int, metric: str) -> Outcomes:
 
 def _records(folder: RunFolder, step: int, prefix: str) -> Sequence[dict[str, Any]]:
     file = folder.trajectories(SPLITS[prefix]) / f"{step:06d}.jsonl"
-    try:
-        records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    except FileNotFoundError as error:
-        raise DamagedRun(f"{file} is missing") from error
-    except ValueError as error:
-        raise DamagedRun(f"{file} is cut short") from error
+    if not file.is_file():
+        raise DamagedRun(f"{file} is missing")
+    broken: list[str] = []
+    records = list(read_file(file, broken.append))
+    if broken:
+        raise DamagedRun(broken[0])
     row = next((row for row in folder.rows() if row["step"] == step), {})
     wanted = row.get(f"{prefix}/{EPISODES}", 0) + row.get(f"{prefix}/excluded", 0)
     if len(records) != wanted:

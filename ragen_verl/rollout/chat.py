@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from ragen_verl.errors import RecipeError
@@ -25,7 +26,23 @@ _THOUGHTS = re.compile(r"\s*</?think>\s*")
 Message = dict[str, str]
 
 
-class ChatTokens:
+class Chat:
+    """What the model reads of a text, for records; as it stands here, the text itself."""
+
+    def preamble(self, system: str, head: str) -> tuple[str, str]:
+        """System message and task preamble as the model reads them."""
+        return self.shown(system), self.shown(head)
+
+    def shown(self, user: str) -> str:
+        """A message as the model reads it."""
+        return user
+
+    def prefix(self, response: Sequence[Any]) -> str:
+        """The text before a response inside the model's message."""
+        return ""
+
+
+class ChatTokens(Chat):
     """The ids around the sampled responses, for one tokenizer and one protocol.
 
     Args:
@@ -62,6 +79,7 @@ class ChatTokens:
         self.end_of_turn_id: int = end_of_turn
         self.eos_ids: tuple[int, ...] = (end_of_turn,) if own in (None, end_of_turn) else (end_of_turn, own)
         self._prefill_ids = self._prefill(self._after, protocol)
+        self._tag = protocol.prefill
 
     # -- the ids ------------------------------------------------------------------------------------------------------
 
@@ -92,8 +110,38 @@ class ChatTokens:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of sampled ids, for the parser: special tokens are left out, except the protocol's own tags."""
-        shown = [index for index in ids if index not in self._hidden]
-        return self.tokenizer.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return self._decode([index for index in ids if index not in self._hidden])
+
+    def _decode(self, ids: list[int]) -> str:
+        return self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    # -- for records --------------------------------------------------------------------------------------------------
+
+    def preamble(self, system: str, head: str) -> tuple[str, str]:
+        """System message and task preamble as the model reads them: all in the second without a system role."""
+        system, head = super().preamble(system, head)
+        if not system or self._has_system_role:
+            return system, head
+        return "", f"{system}\n\n{head}" if head else system
+
+    def shown(self, user: str) -> str:
+        """A message without the control tokens that an environment wrote into it."""
+        return self._disarm(user)
+
+    def prefix(self, response: Sequence[int]) -> str:
+        """The forced tag."""
+        return self._tag
+
+    def offsets(self, ids: Sequence[int]) -> list[int]:
+        """The character of `decode(ids)` at which each id begins; an id that ends inside a character begins with it.
+
+        Fast where each id decodes to the same text alone and inside the others, as byte-level vocabularies do.
+        """
+        shown = [[] if index in self._hidden else [index] for index in ids]
+        text, alone = self.decode(ids), [self._decode(one) for one in shown]
+        if "".join(alone) == text:
+            return [0, *accumulate(map(len, alone))][: len(alone)]
+        return [_agree(text, self.decode(ids[:place])) for place in range(len(ids))]
 
     # -- the template -------------------------------------------------------------------------------------------------
 
@@ -206,6 +254,12 @@ class ChatTokens:
         if opened.endswith("<think>"):
             raise RecipeError("The chat template opens <think> by itself; set think: true or switch its thinking off.")
         return self._encode(protocol.prefill)
+
+
+def _agree(one: str, other: str) -> int:
+    """How many characters two texts have in common at their start."""
+    same = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(same, min(len(one), len(other)))
 
 
 _ADVICE = "set a chat template that only ever appends (see tokenizer.chat_template)."

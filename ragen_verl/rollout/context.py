@@ -122,6 +122,7 @@ class Prompts:
     def __init__(self, context: Context, protocol: Protocol, chat: ChatTokens, head: str) -> None:
         self.context, self.protocol, self.chat, self.head = context, protocol, chat, head
         self._users: list[str] = []  # the user message of each turn, without the head
+        self.shown_from = 1  # number of the oldest turn that the prompt in hand shows
         self._between: list[list[int]] = []  # ids between the response before each turn and its own
         self._opened: tuple[int, list[int]] = (-1, [])  # the turn that the prompt opens with, and the opening's ids
 
@@ -130,6 +131,7 @@ class Prompts:
         first = self.context.first(len(turns))
         user = self._user(turns, state, actions_left)
         self._users.append(user)
+        self.shown_from = first + 1
         continued = first < len(turns)
         self._between.append(self.chat.turn(self.chat.closed(turns[-1].response_ids), user) if continued else [])
         if self._opened[0] != first:
@@ -139,6 +141,11 @@ class Prompts:
         for turn, between in zip(turns[first:], self._between[first + 1 :], strict=True):
             ids += turn.response_ids + between
         return ids
+
+    @property
+    def user(self) -> str:
+        """The last message of the prompt in hand, without the head."""
+        return self._users[-1]
 
     def _user(self, turns: Sequence[Turn], state: str, actions_left: int) -> str:
         if not turns:

@@ -112,7 +112,7 @@ async def play(
     name = env_id or getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
     trajectory = Trajectory(name, seed, rollout_index, row_per_turn=context.row_per_turn, env_name=env_name)
     guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory, 0 if shared_rng else rollout_index)
-    started = time.perf_counter()
+    trajectory.started, started = time.time(), time.perf_counter()
     try:
         try:
             await _Episode(guard, protocol, chat, generate, limits, trajectory, context).run()
@@ -165,6 +165,7 @@ class _Episode:
     async def run(self) -> None:
         state, head = await self.env.reset(self.protocol)
         prompts = Prompts(self.context, self.protocol, self.chat, head)
+        self.trajectory.system, self.trajectory.head = self.chat.preamble(self.protocol.system(), head)
         actions_left = self.env.budget
         for number in range(1, self.protocol.max_turns + 1):
             prompt = prompts.next(self.trajectory.turns, state, actions_left)
@@ -175,6 +176,7 @@ class _Episode:
                 self.trajectory.stop_reason = StopReason.CONTEXT_FULL
                 return
             turn = await self._sample(state, prompt, room)
+            turn.user, turn.shown_from = self.chat.shown(prompts.user), prompts.shown_from
             stop = await self._act(turn, actions_left)
             actions_left -= len(turn.executed)
             if stop is None and actions_left <= 0:
@@ -193,7 +195,8 @@ class _Episode:
         except Exception as error:
             raise _Failure(StopReason.ENGINE_ERROR, "generate", error) from error
         finally:
-            self.trajectory.generate_seconds += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            self.trajectory.generate_seconds += seconds
         response, log_probs = list(sampled.token_ids), sampled.log_probs
         if not 0 < len(response) <= max_tokens:
             raise _Failure(StopReason.ENGINE_ERROR, "generate", f"{len(response)} tokens, asked for 1 to {max_tokens}")
@@ -215,6 +218,8 @@ class _Episode:
             format_ok=parsed.format_ok,
             actions=parsed.actions,
             observation=state,
+            prefix=self.chat.prefix(response),
+            generate_seconds=seconds,
         )
         self.trajectory.turns.append(turn)
         return turn
@@ -228,6 +233,7 @@ class _Episode:
         known = [action for action in turn.actions if self.env.knows(action)]
         turn.num_valid = len(known)
         stop = None
+        waited = self.trajectory.env_seconds
         try:
             for action in known[:actions_left]:
                 outcome = await self.env.step(action)
@@ -243,6 +249,7 @@ class _Episode:
         finally:
             turn.valid = bool(turn.actions) and turn.num_valid == len(turn.actions)
             turn.penalty = 0.0 if turn.valid else self.protocol.format_penalty
+            turn.env_seconds = self.trajectory.env_seconds - waited
         return stop
 
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ragen_verl.env.core import Env
     from ragen_verl.rollout.trajectory import Turn
 
+PROTOCOL_VERSION = 1
+"""Of the wording of the prompts and of what counts as an answer; raised when either changes."""
+
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 ACTIONS_SHOWN = 200
 """Characters of a past turn's actions that a summary shows: free text has no length of its own."""

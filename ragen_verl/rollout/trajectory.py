@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from ragen_verl import __version__
 from ragen_verl.env.text import encodable
+from ragen_verl.rollout.protocol import PROTOCOL_VERSION
 
 RECORD = "trajectory"
 """The key under which a record travels through verl, as JSON text."""
 
-RECORD_SCHEMA = 2
+RECORD_SCHEMA = 3
 """Version of `Trajectory.record()`; raised when a field changes its meaning or goes away.
 
+2: there were no messages, versions and times; a file had `infos` and `metrics` as they are in memory, and `error` null.
 1: `env_id` was the name in the metrics, which is `env` now; the stop reason `failed` stood for `terminated` and
 `truncated`; there was no `truncated`.
 """
 
+Offsets = Callable[[list[int]], list[int]]
+"""Token ids of a response to the character of its text at which each begins."""
+
+_DECIMALS = 6
 
 _FLOAT_BITS = 1024
 
@@ -85,6 +92,10 @@ class Turn:
         effective: some executed action had an effect.
         infos: the environment's info of each executed action.
         observation: observation after the last executed action; `state` if there was none.
+        user: the message that asked for the response, as the model read it, without system message and preamble.
+        shown_from: number of the oldest turn whose messages the prompt showed.
+        prefix: what stands before `text` in the model's message: the tag that it was made to begin with.
+        generate_seconds, env_seconds: wall-clock time waiting for the engine, for the environment.
     """
 
     state: str
@@ -103,6 +114,11 @@ class Turn:
     effective: bool = False
     infos: list[dict[str, Any]] = field(default_factory=list)
     observation: str = ""
+    user: str = ""
+    shown_from: int = 1
+    prefix: str = ""
+    generate_seconds: float = 0.0
+    env_seconds: float = 0.0
 
     def numbers(self) -> dict[str, float]:
         """Numeric keys of the infos, the last action's value winning, without `success` (RAGEN's turn info)."""
@@ -110,11 +126,14 @@ class Turn:
         numbers = {key: _number(value) for key, value in merged.items()}
         return {key: value for key, value in numbers.items() if value is not None}
 
-    def record(self, number: int) -> dict[str, Any]:
-        """The turn as JSON-able data."""
-        return {
+    def record(self, number: int, offsets: Offsets | None = None) -> dict[str, Any]:
+        """The turn as JSON-able data, with its tokens where offsets are given."""
+        found = {
             "turn": number,
+            "shown_from": self.shown_from,
+            "user": self.user,
             "state": self.state,
+            "prefix": self.prefix,
             "response": self.text,
             "reasoning": self.think,
             "actions": list(self.actions),
@@ -127,8 +146,20 @@ class Turn:
             "effective": self.effective,
             "prompt_tokens": len(self.prompt_ids),
             "response_tokens": len(self.response_ids),
+            "generate_seconds": round(self.generate_seconds, 4),
+            "env_seconds": round(self.env_seconds, 4),
             "infos": plain(self.infos),
         }
+        if offsets is not None:
+            found["tokens"] = {
+                "prompt_ids": list(self.prompt_ids),
+                "ids": list(self.response_ids),
+                "offsets": offsets(self.response_ids),
+                "log_probs": [rounded(value) for value in self.log_probs or []],
+                "mask": [1] * len(self.response_ids),
+                "advantages": [],
+            }
+        return found
 
 
 @dataclass
@@ -144,6 +175,8 @@ class Trajectory:
         seconds, generate_seconds, env_seconds: wall-clock time in all, waiting for the engine, for the environment.
         row_per_turn: every turn is a training row of its own, with a prompt of its own; otherwise one row holds all.
         env_name: the environment's name in metrics, where it is not its id.
+        system, head: the system message and the task preamble, as the model read them.
+        started: when it began, seconds since 1970.
     """
 
     env_id: str
@@ -158,6 +191,9 @@ class Trajectory:
     env_seconds: float = 0.0
     row_per_turn: bool = False
     env_name: str | None = None
+    system: str = ""
+    head: str = ""
+    started: float = 0.0
 
     @property
     def success(self) -> bool:
@@ -212,10 +248,20 @@ class Trajectory:
             "format_ratio": _ratio(sum(turn.format_ok for turn in turns), len(turns)),
         }
 
-    def record(self) -> dict[str, Any]:
-        """The episode as JSON-able data, `schema` being `RECORD_SCHEMA`."""
+    def record(self, offsets: Offsets | None = None) -> dict[str, Any]:
+        """The episode as JSON-able data, `schema` being `RECORD_SCHEMA`.
+
+        Args:
+            offsets: with it every turn has `tokens`: the new ids of its prompt, the sampled ids, where each begins in
+                `response` (characters), the engine's log-probabilities (nats, six decimals; none where it gave none),
+                the mask of the loss (1 or 0), and room for the advantages, which are known later. One list entry a
+                sampled id.
+        """
         return {
             "schema": RECORD_SCHEMA,
+            "package": __version__,
+            "protocol": PROTOCOL_VERSION,
+            "preamble": {"system": self.system, "head": self.head},
             "env_id": self.env_id,
             "env": self.env_name or self.env_id,
             "seed": self.seed,
@@ -227,10 +273,16 @@ class Trajectory:
             "excluded": self.excluded,
             "row_per_turn": self.row_per_turn,
             "error": self.error,
+            "started": round(self.started, 3),
             "seconds": round(self.seconds, 4),
             "metrics": plain(self.metrics()),
-            "turns": [turn.record(number) for number, turn in enumerate(self.turns, start=1)],
+            "turns": [turn.record(number, offsets) for number, turn in enumerate(self.turns, start=1)],
         }
+
+
+def rounded(value: float) -> float | None:
+    """A log-probability or an advantage as a record has it; None if it is not finite."""
+    return round(float(value), _DECIMALS) if math.isfinite(value) else None
 
 
 def plain(value: Any) -> Any:

@@ -3,7 +3,8 @@
 config.yaml         the resolved configuration
 versions.json       packages, Python, machine
 metrics.jsonl       one object per logged step, `step` and verl's and RAGEN's metric names
-trajectories/       {train,val}/{step:06d}.jsonl, one trajectory a line (`Trajectory.record`)
+trajectories/       {train,val}/{step:06d}.jsonl, one trajectory a line (`ragen_verl.runs.trajectories`)
+preambles.jsonl     their system messages and task preambles, each once
 checkpoints/        verl's own
 verdict.json        what the diagnostics found (`Verdict.record`)
 kept/               checkpoints that stay: best, before_warning
@@ -42,6 +43,7 @@ from ragen_verl.names import (
     UNSEEN,
     VALID,
 )
+from ragen_verl.runs.trajectories import PREAMBLES, Preambles, write
 
 WEIGHTLESS = """\
 Configuration and tokenizer only: the weights are in the shards beside this folder. To make a model of them that
@@ -74,6 +76,7 @@ class RunFolder:
         self.log_file = self.path / "log.txt"
         self.phase = self.path / "phase.txt"
         self.evaluation = self.path / "evaluation.json"
+        self.preambles = Preambles(self.path / PREAMBLES)
         self.wanted = self.path / "checkpoint_wanted"  # somebody asks for a checkpoint at the end of the step
 
     @property
@@ -126,9 +129,8 @@ class RunFolder:
 
     def write_trajectories(self, split: str, step: int, records: Iterable[dict[str, Any]]) -> None:
         """One trajectory a line; a step that is played again replaces its file."""
-        file = self.trajectories(split) / f"{step:06d}.jsonl"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
+        placed = ({"split": split, "step": step, "kept": False} | record for record in records)
+        write(self.trajectories(split) / f"{step:06d}.jsonl", placed, self.preambles)
 
     def write_evaluation(self, step: int, metrics: dict[str, Any]) -> None:
         """The held-out results of an evaluation without training."""

@@ -25,7 +25,7 @@ from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.rows import Row, rows_of
-from ragen_verl.rollout.trajectory import RECORD, Trajectory
+from ragen_verl.rollout.trajectory import RECORD, Offsets, Trajectory
 
 
 class RagenOutput(AgentLoopOutput):
@@ -64,12 +64,13 @@ class RagenAgentLoop(AgentLoopBase):
         if registry.isolation(info["env_id"]) == "process":
             process = _processes(ragen.rollout.env_processes, ragen.rollout.step_timeout).worker()
             build, workers = process.make, process.threads
+        chat = _chat(self.tokenizer, protocol, tuple(self.config.data.apply_chat_template_kwargs.items()))
         trajectory = await play(
             partial(build, info["env_id"], **info["kwargs"]),
             seed=info["seed"],
             rollout_index=rollout_index,
             protocol=protocol,
-            chat=_chat(self.tokenizer, protocol, tuple(self.config.data.apply_chat_template_kwargs.items())),
+            chat=chat,
             generate=engine,
             limits=Limits(
                 response_length=ragen.rollout.response_length,
@@ -90,6 +91,7 @@ class RagenAgentLoop(AgentLoopBase):
             log_probs=rollout.calculate_log_probs,
             loss_on_env_tokens=ragen.rollout.loss_on_env_tokens,
             held_out=info["split"] != "train",
+            offsets=chat.offsets if ragen.run.tokens else None,
         )
 
 
@@ -132,6 +134,7 @@ def to_outputs(
     log_probs: bool = True,
     loss_on_env_tokens: bool = False,
     held_out: bool = False,
+    offsets: Offsets | None = None,
 ) -> list[RagenOutput]:
     """A trajectory as verl's rows, each with the turns it trains on and where they end.
 
@@ -145,9 +148,10 @@ def to_outputs(
         log_probs: hand on the engine's log-probabilities; all rows of a batch or none have them.
         loss_on_env_tokens: see `rows_of`.
         held_out: the trajectory is one of validation.
+        offsets: see `Trajectory.record`.
     """
     blank = Row([], [filler], [filler], [0], [0.0], [0.0], [])
-    record = json.dumps(trajectory.record(), ensure_ascii=False)
+    record = json.dumps(trajectory.record(offsets), ensure_ascii=False)
     steps = engine.steps or {"min_global_steps": 0, "max_global_steps": 0}
     return [
         RagenOutput(

@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from transfer_queue import KVBatchMeta
 
-from ragen_verl.rollout.trajectory import RECORD
+from ragen_verl.rollout.trajectory import RECORD, rounded
 
 
 class RowKey(NamedTuple):
@@ -186,6 +186,26 @@ def keep_rows(batch: KVBatchMeta, keys: Sequence[str]) -> KVBatchMeta:
     if dropped := list(set(batch.keys) - set(keys)):
         tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
     return batch.select_keys(list(keys))
+
+
+def fill_tokens(batch: KVBatchMeta, trained: TrajectoryBatch) -> None:
+    """Complete the tokens of the records (`Trajectory.record`) with the mask and the advantages of the update.
+
+    Args:
+        batch: rows whose advantages are known.
+        trained: the trajectories that the update sees; their records are changed in place.
+    """
+    fields = ["advantages", "response_mask"]
+    data = tq.kv_batch_get(keys=trained.row_keys, partition_id=batch.partition_id, select_fields=fields)
+    rows = dict(zip(trained.row_keys, zip(*(data[one].unbind() for one in fields), strict=True), strict=True))
+    for record, keys in zip(trained.records, trained.keys, strict=True):
+        for key in keys:
+            advantages, mask = (row.tolist() for row in rows[key])
+            for number, end in zip(*trained.turns[key], strict=True):
+                tokens = record["turns"][number - 1]["tokens"]
+                columns = slice(end + 1 - len(tokens["ids"]), end + 1)
+                tokens["mask"] = [int(one) for one in mask[columns]]
+                tokens["advantages"] = [rounded(one) for one in advantages[columns]]
 
 
 def weigh_advantages(batch: KVBatchMeta, weights: Callable[[Tensor], Tensor]) -> None:

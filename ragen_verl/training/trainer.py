@@ -83,6 +83,7 @@ class RagenTrainer(PPOTrainerSync):
                 config.critic.ppo_infer_max_token_len_per_gpu = config.critic.ppo_max_token_len_per_gpu
         self._reader = episodes.TrajectoryReader()  # of the step in hand, as is the plan
         self._plan: StepPlan | None = None
+        self._records: list[dict[str, Any]] = []
         self._empty_steps = 0  # in a row
         kept = self.ragen.kept_groups / self.ragen.train.groups
         self.monitor = TrainingMonitor(self.ragen, self.folder, config.trainer.default_local_dir, kept)
@@ -206,7 +207,7 @@ class RagenTrainer(PPOTrainerSync):
         )
         kept = selection.kept.tolist()
         stays = set(kept)
-        records = [{**record, "kept": i in stays} for i, record in enumerate(played.records)]
+        self._records = records = [{**record, "kept": i in stays} for i, record in enumerate(played.records)]
         self.folder.write_trajectories("train", self.global_steps, records)
         self._met.add(records)
         if all(record["excluded"] for record in records):
@@ -248,7 +249,11 @@ class RagenTrainer(PPOTrainerSync):
             halved(self.ragen.filter.cross_fit),
             kl_over_real_rows(self, metrics, plan.rows, plan.padded),
         ):
-            return super()._compute_advantage(batch, metrics)
+            batch = super()._compute_advantage(batch, metrics)
+        if self.ragen.run.tokens:
+            episodes.fill_tokens(batch, plan.trajectories)
+            self.folder.write_trajectories("train", self.global_steps, self._records)
+        return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         """verl's update on mini-batches sized to the kept rows, with advantages weighed as filter and loss say."""

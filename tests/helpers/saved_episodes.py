@@ -10,6 +10,7 @@ from typing import Any
 from ragen_verl.config.envs import EnvGroups
 from ragen_verl.env import make
 from ragen_verl.evaluators.saved import Played
+from ragen_verl.rollout.record import encode
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 
 
@@ -60,12 +61,13 @@ def plan(env_id: str = "FrozenLake-v0", seed: int = 123, **kwargs: Any) -> list[
 
 def episode(success: bool, seed: int, rollout_index: int = 0, ret: float | None = None, env: str = "Lake") -> Played:
     """A trajectory without turns, for what looks at its end alone."""
-    record = {"env_id": f"{env}-v0", "env": env, "seed": seed, "rollout_index": rollout_index, "turns": []}
-    return Played({**record, "success": success, "return": float(success) if ret is None else ret}, "val")
+    stop = StopReason.SOLVED if success else StopReason.TURN_BUDGET
+    record = Trajectory(f"{env}-v0", seed, rollout_index, stop_reason=stop, env_name=env).record()
+    return Played({**record, "return": float(success) if ret is None else ret}, "val")
 
 
 def write(file: Path, trajectories: Iterable[Played]) -> Path:
     """The records as an evaluation leaves them."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(json.dumps({**one.record, "split": one.split}) + "\n" for one in trajectories))
+    file.write_text("".join(json.dumps({**encode(one.record), "split": one.split}) + "\n" for one in trajectories))
     return file

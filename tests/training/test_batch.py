@@ -118,3 +118,33 @@ def test_advantages_are_weighed_by_turns_that_are_data(monkeypatch: pytest.Monke
     # two turns of 2 and 4 tokens of 6: 6 / (2 * 2) and 6 / (2 * 4); of 2 and 1 tokens of 3: 3 / (2 * 2) and 3 / 2
     assert queue.rows["u_0_0"]["advantages"].tolist() == pytest.approx([0.75, 0.75, *[0.375] * 4])
     assert queue.rows["v_0_0"]["advantages"].tolist() == pytest.approx([-0.75, 0.0, -0.75, -1.5])
+
+
+def test_tokens_get_mask_and_advantages_of_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row of two turns with observations between them, and a trajectory with a row for each turn."""
+
+    def with_tokens(index: int, sizes: tuple[int, ...]) -> dict:
+        turns = [{"tokens": {"ids": [1] * size, "mask": [1] * size, "advantages": []}} for size in sizes]
+        return record(1, index) | {"turns": turns}
+
+    def values(index: int, text: str, turns: list[int], ends: list[int], advantages: list[float], mask: list[int]):
+        fields = {"advantages": torch.tensor(advantages), "response_mask": torch.tensor(mask)}
+        return row(index, text, turns, ends) | fields
+
+    one, two = json.dumps(with_tokens(0, (2, 1))), json.dumps(with_tokens(1, (1, 2)))
+    rows = {
+        "u_0_0": values(0, one, [1, 2], [1, 4], [0.5, 0.5000001, 0, 0, float("nan")], [1, 0, 0, 0, 1]),
+        "u_1_0": values(0, two, [1], [0], [-1.0], [1]),
+        "u_1_1": values(1, two, [2], [1], [-2.0, -3.0], [1, 1]),
+        "pad_0_0": values(0, one, [], [], [0.0], [0]),
+    }
+    batch = use(monkeypatch, rows).batch()
+    played = TrajectoryReader().read(batch.select_keys(["u_0_0", "u_1_0", "u_1_1"]))
+    episodes.fill_tokens(batch, played)
+    found = [
+        [(turn["tokens"]["mask"], turn["tokens"]["advantages"]) for turn in one["turns"]] for one in played.records
+    ]
+    assert found == [
+        [([1, 0], [0.5, 0.5]), ([1], [None])],
+        [([1], [-1.0]), ([1, 1], [-2.0, -3.0])],
+    ]

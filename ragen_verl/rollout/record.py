@@ -1,0 +1,125 @@
+"""Records in files and out of them: columns of one type whatever the environment, older versions, the messages.
+
+In memory a record is `Trajectory.record()`. As a row of a JSONL file it differs in four columns, so that files of any
+environments have the same columns: `preamble` is a key (the texts stand once in another file), `error` is "" where
+there is none, `metrics` holds the names that every trajectory has, with the environment's own as JSON text in
+`env_metrics`, and each of a turn's `infos` is JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.trajectory import RECORD_SCHEMA, Trajectory, environment_of
+
+__all__ = ["COMMON", "decode", "encode", "messages", "preamble_key"]
+
+Record = Mapping[str, Any]
+
+COMMON = tuple(Trajectory("", 0, 0).metrics())
+"""Metrics that every trajectory has."""
+
+
+_NEEDED = {
+    *("schema", "env_id", "seed", "rollout_index", "stop_reason", "success", "return", "excluded", "metrics", "turns")
+}
+
+
+def preamble_key(preamble: Mapping[str, str]) -> str:
+    """What stands for a preamble in a row: 16 hexadecimal digits that follow from its texts."""
+    text = json.dumps([preamble["system"], preamble["head"]]).encode()
+    return blake2b(text, digest_size=8).hexdigest()
+
+
+def encode(record: Record) -> dict[str, Any]:
+    """A record as a row; the preamble as its key alone."""
+    metrics = record["metrics"]
+    return {
+        **record,
+        "preamble": preamble_key(record["preamble"]) if record["preamble"] else "",
+        "error": record["error"] or "",
+        "metrics": {name: metrics[name] for name in metrics if name in COMMON},
+        "env_metrics": _text({name: metrics[name] for name in metrics if name not in COMMON}),
+        "turns": [{**turn, "infos": [_text(info) for info in turn["infos"]]} for turn in record["turns"]],
+    }
+
+
+def decode(row: Record, preambles: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """A row as a record.
+
+    Args:
+        row: of this version or an older one; what that did not have is None, or "" and 0 in turns.
+        preambles: key -> texts; `preamble` is None where it is not among them.
+
+    Raises:
+        RecipeError: the row is of a newer version, or no trajectory.
+    """
+    if lacking := _NEEDED - set(row):
+        raise RecipeError(f"it is no trajectory: {', '.join(sorted(lacking))} is missing")
+    try:
+        if row["schema"] > RECORD_SCHEMA:
+            raise RecipeError(
+                f"it has schema {row['schema']} and this version of the package reads {RECORD_SCHEMA} at most: "
+                "install a newer one"
+            )
+        if row["schema"] < 3:
+            return _upgraded(row)
+        row = {**row, "metrics": row["metrics"] | json.loads(row["env_metrics"]), "error": row["error"] or None}
+        row["turns"] = [{**turn, "infos": [json.loads(info) for info in turn["infos"]]} for turn in row["turns"]]
+        del row["env_metrics"]
+        return row | {"preamble": preambles.get(row["preamble"])}
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise RecipeError(f"it is no trajectory ({type(error).__name__}: {error})") from error
+
+
+def messages(record: Record, turn: int | None = None) -> list[dict[str, str]]:
+    """The messages that the model saw before a turn, in chat format, each with `role` and `content`.
+
+    Args:
+        record: a trajectory, with its preamble.
+        turn: number of the turn. None is the last one, and the model's answer to it comes after the messages.
+
+    Raises:
+        RecipeError: the record has no turn, or not what the model saw: it is of an older version, or its preamble is
+            missing.
+    """
+    turns, preamble = record["turns"], record.get("preamble")
+    if not turns:
+        raise RecipeError("This trajectory has no turn, so there are no messages.")
+    if preamble is None:
+        raise RecipeError(
+            f"This record (schema {record['schema']}) does not say what the model saw: it was written before version 3 "
+            "of the record, or preambles.jsonl is not beside it."
+        )
+    last = turns[-1 if turn is None else turn - 1]
+    shown = turns[last["shown_from"] - 1 : last["turn"]]
+    opening = f"{preamble['head']}\n\n{shown[0]['user']}" if preamble["head"] else shown[0]["user"]
+    found = [_message("system", preamble["system"])] if preamble["system"] else []
+    found.append(_message("user", opening))
+    for before, after in pairwise(shown):
+        found += [_answer(before), _message("user", after["user"])]
+    return found if turn is not None else [*found, _answer(last)]
+
+
+def _answer(turn: Record) -> dict[str, str]:
+    return _message("assistant", turn["prefix"] + turn["response"])
+
+
+def _message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _upgraded(row: Record) -> dict[str, Any]:
+    new = {"user": "", "shown_from": 1, "prefix": "", "generate_seconds": 0.0, "env_seconds": 0.0}
+    known = {"package": None, "protocol": None, "started": None, "row_per_turn": False, "truncated": False}
+    turns = [{**new, **turn} for turn in row["turns"]]
+    return {**known, **row, "env": environment_of(row), "preamble": None, "turns": turns}
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,249 @@
+"""The trajectories that runs and evaluations leave behind, as an iterator: `read(path, split="val", success=False)`.
+
+A run's folder has `trajectories/SPLIT/STEP.jsonl`, the folder of an evaluation's policy `episodes.jsonl`; beside them
+`preambles.jsonl` has the system messages and task preambles, each once. What cannot be read is left out with a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.record import COMMON, decode, encode, messages, preamble_key
+from ragen_verl.rollout.trajectory import plain
+
+__all__ = ["Preambles", "TrajectoryWarning", "appending", "features", "files", "messages", "read", "read_file", "write"]
+
+Record = dict[str, Any]
+
+EPISODES = "episodes.jsonl"
+PREAMBLES = "preambles.jsonl"
+
+
+class TrajectoryWarning(UserWarning):
+    """Something in a file could not be read as it stands; the message names the file and the line."""
+
+
+def read(
+    path: str | Path,
+    *,
+    split: str | None = None,
+    steps: Collection[int] | None = None,
+    env: str | None = None,
+    success: bool | None = None,
+    stop_reason: str | None = None,
+    min_return: float | None = None,
+    where: Callable[[Record], bool] | None = None,
+) -> Iterator[Record]:
+    """The trajectories of a run, an evaluation or a file, as `Trajectory.record()` made them, in the order of files.
+
+    Each has besides: `split`, `step` (None in an evaluation), and `kept` (the update saw it) in training.
+
+    Args:
+        path: see `files`.
+        split: `train`, `val` or `generalisation`.
+        steps: of the training.
+        env: the environment's name in the metrics.
+        success, stop_reason: how they ended.
+        min_return: the smallest return.
+        where: any other condition.
+
+    Raises:
+        RecipeError: there are no trajectories at all (not: none that fit).
+    """
+    for file in files(path):
+        at = _place(file)
+        if (split is not None and at.get("split", split) != split) or (
+            steps is not None and at.get("step", None) not in steps
+        ):
+            continue
+        for record in read_file(file):
+            if (
+                (split is None or record["split"] == split)
+                and (env is None or record["env"] == env)
+                and (success is None or record["success"] is success)
+                and (stop_reason is None or record["stop_reason"] == stop_reason)
+                and (min_return is None or record["return"] >= min_return)
+                and (where is None or where(record))
+            ):
+                yield record
+
+
+def files(path: str | Path) -> list[Path]:
+    """The JSONL files of a run's folder, of an evaluation's (one policy's or all), or the file itself.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    path = Path(path).expanduser()
+    if path.is_file():
+        return [path]
+    found = sorted((path / "trajectories").glob("*/*.jsonl"), key=lambda file: (file.parent.name, file.stem.zfill(9)))
+    found = found or [path / EPISODES] * (path / EPISODES).is_file() or sorted(path.glob(f"*/{EPISODES}"))
+    if not found:
+        what = "has no trajectories" if path.is_dir() else "does not exist"
+        raise RecipeError(
+            f"{path} {what}: name the folder of a run or of an evaluation, or a JSONL file. A run writes its first "
+            "trajectories when its first step or evaluation ends."
+        )
+    return found
+
+
+def read_file(file: Path, broken: Callable[[str], None] | None = None) -> Iterator[Record]:
+    """The trajectories of one file.
+
+    Args:
+        file: JSONL.
+        broken: is told of each line that is left out, in one sentence; None warns.
+    """
+    broken = broken or _warn
+    preambles, at = _preambles_for(file), _place(file)
+    for number, row in _rows(file, broken):
+        try:
+            record = decode(row, preambles)
+        except RecipeError as error:
+            broken(f"{file}, line {number}, is left out: {error}.")
+            continue
+        record = {"split": None, "step": None} | at | record
+        if record["split"] != "train":
+            record.pop("kept", None)
+        yield record
+
+
+def write(file: Path, records: Iterable[Record], preambles: Preambles) -> None:
+    """Write a file of trajectories in one piece: whoever reads sees the old file or the new one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_suffix(".tmp")
+    with beside.open("w", encoding="utf-8") as out:
+        for record in records:
+            out.write(line(record, preambles))
+    os.replace(beside, file)
+
+
+def line(record: Record, preambles: Preambles) -> str:
+    """A record as a line of a file; its preamble goes to the others."""
+    if record["preamble"]:
+        preambles.add(record["preamble"])
+    return json.dumps(encode(record), ensure_ascii=False) + "\n"
+
+
+def appending(file: Path) -> IO[str]:
+    """Open a file for further lines; a last line that a kill cut short is ended first, so that none sticks to it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    out = file.open("ab+")
+    if out.tell():
+        out.seek(-1, os.SEEK_END)
+        if out.read() != b"\n":
+            out.write(b"\n")
+    out.close()
+    return file.open("a", encoding="utf-8")
+
+
+class Preambles:
+    """The system messages and task preambles of a folder, each on one line: `{"key", "system", "head"}`.
+
+    Args:
+        file: made with the first preamble.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[str, dict[str, str]] | None = None
+
+    @property
+    def known(self) -> Mapping[str, Mapping[str, str]]:
+        """Key -> texts."""
+        if self._known is None:
+            rows = _rows(self._file, _warn) if self._file.is_file() else ()
+            self._known = {row.pop("key"): row for _, row in rows if {"key", "system", "head"} <= set(row)}
+        return self._known
+
+    def add(self, preamble: Mapping[str, str]) -> None:
+        """Write a preamble down if it is new."""
+        key = preamble_key(preamble)
+        if key not in self.known:
+            with appending(self._file) as out:
+                out.write(json.dumps({"key": key, **preamble}, ensure_ascii=False) + "\n")
+            self._known[key] = dict(preamble)
+
+
+def features(*, tokens: bool = False, evaluation: bool = False) -> Any:
+    """The columns of a file, for `datasets.load_dataset("json", data_files=..., features=features())`.
+
+    Without them `datasets` takes the types from the first file, where a list that is empty throughout has none.
+
+    Args:
+        tokens: the run has `ragen.run.tokens`.
+        evaluation: the files are an evaluation's.
+
+    Returns:
+        A `datasets.Features`.
+    """
+    from datasets import Features, List, Value
+
+    def columns(kind: str, names: str) -> dict[str, Any]:
+        return {name: Value(kind) for name in names.split()}
+
+    turn = columns("int64", "turn shown_from prompt_tokens response_tokens")
+    turn |= columns("string", "user state prefix response reasoning observation")
+    turn |= columns("bool", "format_ok valid effective")
+    turn |= columns("float64", "reward penalty generate_seconds env_seconds")
+    turn |= {name: List(Value("string")) for name in ("actions", "executed", "infos")}
+    if tokens:
+        turn["tokens"] = {name: List(Value("int64")) for name in ("prompt_ids", "ids", "offsets", "mask")}
+        turn["tokens"] |= {name: List(Value("float64")) for name in ("log_probs", "advantages")}
+    found = columns("int64", "schema protocol seed rollout_index")
+    found |= columns("string", "package preamble env_id env stop_reason error env_metrics split")
+    found |= columns("bool", "success truncated excluded row_per_turn")
+    found |= columns("float64", "return started seconds")
+    found |= {"metrics": {name: Value("float64") for name in COMMON}, "turns": List(turn)}
+    if evaluation:
+        usage = columns("int64", "prompt_tokens completion_tokens") | {"seconds": List(Value("float64"))}
+        return Features(found | {"policy": Value("string"), "usage": usage})
+    return Features(found | {"step": Value("int64"), "kept": Value("bool")})
+
+
+def _rows(file: Path, broken: Callable[[str], None]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The objects of a JSONL file with their line numbers."""
+    with file.open("rb") as source:
+        for number, raw in enumerate(source, start=1):
+            if not raw.strip():
+                continue
+            try:
+                text = raw.decode()
+            except UnicodeDecodeError:
+                text = raw.decode(errors="replace")
+                _warn(
+                    f"{file}, line {number}, has bytes that are no UTF-8; they are read as \N{REPLACEMENT CHARACTER}."
+                )
+            try:
+                row = json.loads(text)
+            except json.JSONDecodeError as error:
+                cut = "it is cut short" if not raw.endswith(b"\n") else f"it is no JSON ({error.msg})"
+                broken(f"{file}, line {number}, is left out: {cut}.")
+                continue
+            if not isinstance(row, dict):
+                broken(f"{file}, line {number}, is left out: it is no JSON object.")
+                continue
+            yield number, plain(row) if "\\ud" in text or "\\uD" in text else row  # perhaps a lone surrogate
+
+
+def _place(file: Path) -> dict[str, Any]:
+    """Split and step of a run's file, from its path."""
+    if file.parent.parent.name == "trajectories" and file.stem.isdigit():
+        return {"split": file.parent.name, "step": int(file.stem)}
+    return {}
+
+
+def _preambles_for(file: Path) -> Mapping[str, Mapping[str, str]]:
+    found = (folder / PREAMBLES for folder in file.absolute().parents[:3])
+    return next((Preambles(one).known for one in found if one.is_file()), {})
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, TrajectoryWarning, stacklevel=3)

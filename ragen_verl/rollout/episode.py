@@ -19,7 +19,7 @@ from ragen_verl.env.text import encodable
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Context, Full, Prompts
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocol import PROTOCOL_VERSION, Protocol
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn, plain
 
 if TYPE_CHECKING:
@@ -110,7 +110,14 @@ async def play(
         built; one whose server cannot be reached now is a failure like any other.
     """
     name = env_id or getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
-    trajectory = Trajectory(name, seed, rollout_index, row_per_turn=context.row_per_turn, env_name=env_name)
+    trajectory = Trajectory(
+        name,
+        seed,
+        rollout_index,
+        row_per_turn=context.row_per_turn,
+        env_name=env_name,
+        protocol=PROTOCOL_VERSION,
+    )
     guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory, 0 if shared_rng else rollout_index)
     trajectory.started, started = time.time(), time.perf_counter()
     try:

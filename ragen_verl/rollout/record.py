@@ -25,9 +25,7 @@ COMMON = tuple(Trajectory("", 0, 0).metrics())
 """Metrics that every trajectory has."""
 
 
-_NEEDED = {
-    *("schema", "env_id", "seed", "rollout_index", "stop_reason", "success", "return", "excluded", "metrics", "turns")
-}
+_NEEDED = {*("env_id", "seed", "rollout_index", "stop_reason", "success", "return", "excluded", "metrics", "turns")}
 
 
 def preamble_key(preamble: Mapping[str, str]) -> str:
@@ -59,14 +57,14 @@ def decode(row: Record, preambles: Mapping[str, Mapping[str, str]]) -> dict[str,
     Raises:
         RecipeError: the row is of a newer version, or no trajectory.
     """
-    if lacking := _NEEDED - set(row):
-        raise RecipeError(f"it is no trajectory: {', '.join(sorted(lacking))} is missing")
     try:
         if row["schema"] > RECORD_SCHEMA:
             raise RecipeError(
                 f"it has schema {row['schema']} and this version of the package reads {RECORD_SCHEMA} at most: "
                 "install a newer one"
             )
+        if lacking := _NEEDED - set(row):
+            raise KeyError(*sorted(lacking))
         if row["schema"] < 3:
             return _upgraded(row)
         row = {**row, "metrics": row["metrics"] | json.loads(row["env_metrics"]), "error": row["error"] or None}

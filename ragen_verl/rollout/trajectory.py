@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from importlib.metadata import version
 from typing import Any
 
-from ragen_verl import __version__
 from ragen_verl.env.text import encodable
-from ragen_verl.rollout.protocol import PROTOCOL_VERSION
 
 RECORD = "trajectory"
 """The key under which a record travels through verl, as JSON text."""
@@ -27,6 +26,7 @@ Offsets = Callable[[list[int]], list[int]]
 """Token ids of a response to the character of its text at which each begins."""
 
 _DECIMALS = 6
+_PACKAGE = version("ragen-verl")
 
 _FLOAT_BITS = 1024
 
@@ -176,6 +176,7 @@ class Trajectory:
         row_per_turn: every turn is a training row of its own, with a prompt of its own; otherwise one row holds all.
         env_name: the environment's name in metrics, where it is not its id.
         system, head: the system message and the task preamble, as the model read them.
+        protocol: version of the prompts' wording.
         started: when it began, seconds since 1970.
     """
 
@@ -193,6 +194,7 @@ class Trajectory:
     env_name: str | None = None
     system: str = ""
     head: str = ""
+    protocol: int = 0
     started: float = 0.0
 
     @property
@@ -259,8 +261,8 @@ class Trajectory:
         """
         return {
             "schema": RECORD_SCHEMA,
-            "package": __version__,
-            "protocol": PROTOCOL_VERSION,
+            "package": _PACKAGE,
+            "protocol": self.protocol,
             "preamble": {"system": self.system, "head": self.head},
             "env_id": self.env_id,
             "env": self.env_name or self.env_id,

@@ -17,6 +17,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.evaluators.cohorts import Measure, by, estimate, grouped, variance
 from ragen_verl.evaluators.saved import load
 from ragen_verl.names import HELD_OUT_SUCCESS
+from ragen_verl.rollout.record import encode
 from ragen_verl.runs.folder import RunFolder
 
 
@@ -70,7 +71,7 @@ def test_an_evaluation_is_played_again_with_its_arguments(tmp_path):
 
 def test_what_is_broken_or_excluded_is_counted_not_scored(tmp_path):
     file = write(tmp_path / "episodes.jsonl", [episode(True, 1), episode(False, 2)])
-    failed = {**episode(False, 3).record, "excluded": True}
+    failed = {**encode(episode(False, 3).record), "excluded": True}
     file.write_text(file.read_text() + json.dumps(failed) + '\n[1]\n{"a": 1}\n"x"\n{"seed": 1, "turns": [{"tu')
     saved = load(tmp_path)
     assert (len(saved.trajectories), saved.excluded, saved.broken) == (2, 1, 4)

@@ -9,13 +9,14 @@ import pytest
 
 from ragen_verl.reproduction.outcomes import DamagedRun, evaluation, held_out
 from ragen_verl.rollout.metrics import summarize
+from ragen_verl.rollout.trajectory import StopReason, Trajectory
 from ragen_verl.runs.folder import RunFolder
 
 
 def record(env: str, seed: int, rollout_index: int, success: float, excluded: bool = False) -> dict[str, Any]:
+    whole = Trajectory(f"{env}-v0", seed, rollout_index, stop_reason=StopReason.SOLVED, env_name=env).record()
     numbers = {"success": success, "return": success - 0.1, "valid_turn_ratio": 1.0}
-    return {"env": env, "seed": seed, "rollout_index": rollout_index, "excluded": excluded, "metrics": numbers,
-            "stop_reason": "solved"}  # fmt: skip
+    return {**whole, "excluded": excluded, "metrics": whole["metrics"] | numbers}
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from ragen_verl.cli.env import group
 from ragen_verl.cli.eval import EPILOG as EVAL_EPILOG
 from ragen_verl.cli.eval import evaluate
 from ragen_verl.cli.export import export
+from ragen_verl.cli.gate import EPILOG as GATE_EPILOG
+from ragen_verl.cli.gate import gate
 from ragen_verl.cli.recipes import recipes
 from ragen_verl.cli.report import report
 from ragen_verl.cli.resume import resume
@@ -53,6 +55,7 @@ app.command(epilog=EPILOG)(train)
 app.command()(resume)
 app.command("eval", epilog=EVAL_EPILOG)(evaluate)
 app.command(epilog=ASSESS_EPILOG)(assess)
+app.command(epilog=GATE_EPILOG)(gate)
 app.command()(watch)
 app.command()(report)
 app.command(epilog=SHOW_EPILOG)(show)

@@ -49,17 +49,36 @@ def rate(outcomes: Sequence[Sequence[bool]]) -> Estimate:
     return _bounded(mean([float(np.mean(one)) for one in outcomes]))
 
 
-def mean(values: Sequence[float]) -> Estimate:
+def mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
     """A mean over initial states with its t-interval.
 
     Args:
         values: one number for each initial state, at least one.
+        confidence: of the interval.
     """
     value, count = float(np.mean(values)), len(values)
     if count < 2:
         return Estimate(value, None, None, count)
-    half = float(stats.sem(values) * stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    half = float(stats.sem(values) * stats.t.ppf((1 + confidence) / 2, count - 1))
     return Estimate(value, value - half, value + half, count)
+
+
+def difference(first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """The first mean less the second, of different initial states, with the interval of Welch (1947).
+
+    Args:
+        first, second: one number for each initial state, at least two of each.
+        confidence: of the interval.
+    """
+    value = float(np.mean(first) - np.mean(second))
+    parts = [float(np.var(one, ddof=1)) / len(one) for one in (first, second)]
+    half = 0.0
+    if sum(parts):
+        freedom = sum(parts) ** 2 / sum(
+            part**2 / (len(one) - 1) for part, one in zip(parts, (first, second), strict=True)
+        )
+        half = float(sum(parts) ** 0.5 * stats.t.ppf((1 + confidence) / 2, freedom))
+    return Estimate(value, value - half, value + half, len(first) + len(second))
 
 
 def _bounded(one: Estimate) -> Estimate:

@@ -23,6 +23,7 @@ COMMANDS = [
     "resume",
     "eval",
     "assess",
+    "gate",
     "sweep",
     "verdict",
     "doctor",

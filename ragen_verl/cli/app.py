@@ -17,6 +17,7 @@ from ragen_verl.cli.gate import gate
 from ragen_verl.cli.recipes import recipes
 from ragen_verl.cli.report import report
 from ragen_verl.cli.resume import resume
+from ragen_verl.cli.runs import group as runs
 from ragen_verl.cli.show import EPILOG as SHOW_EPILOG
 from ragen_verl.cli.show import show
 from ragen_verl.cli.sweep import sweep
@@ -61,5 +62,6 @@ app.command()(report)
 app.command(epilog=SHOW_EPILOG)(show)
 for command in (sweep, verdict, export, doctor):
     app.command()(command)
+app.add_typer(runs, name="runs")
 app.add_typer(group, name="env")
 app.command()(recipes)

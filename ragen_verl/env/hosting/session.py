@@ -87,9 +87,25 @@ def raise_failure(error: Mapping[str, str]) -> None:
 def to_json(value: Any) -> bytes:
     """`value` as ASCII JSON; numpy's scalars and arrays become numbers and lists, what JSON does not know its text.
 
-    Floats come back exactly as they were, lone surrogates as well.
+    Floats come back exactly as they were, lone surrogates as well. An integer of more digits than Python writes
+    (`sys.get_int_max_str_digits`) becomes null, as it does in a trajectory's record.
     """
-    return json.dumps(value, default=_plain).encode("ascii")
+    try:
+        return json.dumps(value, default=_plain).encode("ascii")
+    except ValueError:
+        return json.dumps(_without_long_integers(value), default=_plain).encode("ascii")
+
+
+def _without_long_integers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without_long_integers(key): _without_long_integers(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_long_integers(item) for item in value]
+    try:
+        json.dumps(value, default=_plain)
+    except ValueError:
+        return None
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -94,6 +94,20 @@ def test_the_checker_plays_on_a_server(server):
     assert report.facts["scores"]["oracle"]["success"] == 1.0
 
 
+def test_an_integer_too_long_to_write_arrives_as_none():
+    class Huge(Count):
+        def step(self, action):
+            return self.outcome(
+                1.0, success=False, terminated=False, number=10**5000, inside=[1, {"more": -(10**5000)}]
+            )
+
+    with registering(Huge=Huge), serving(Settings(idle_seconds=60.0)) as one:
+        far = make(f"{one.url}/Huge-v0")
+        far.reset(seed=1)
+        info = far.step("go").info
+    assert (info["number"], info["inside"]) == (None, [1, {"more": None}])
+
+
 @given(seed=st.integers(0, 2**31), rollout_index=st.integers(0, 50), actions=st.lists(TEXTS, max_size=6))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_text_arrives_as_it_is(server, seed, rollout_index, actions):

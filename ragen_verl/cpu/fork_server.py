@@ -63,17 +63,17 @@ worker imports it, and what needs it (verl too), by itself. That is 1 s of the 1
 PR_SET_PDEATHSIG = 1
 
 
-def start() -> None:
+def start() -> subprocess.Popen | None:
     """Starts the server beside this process, which it does not outlive; once per process tree."""
     if ADDRESS in os.environ:
-        return
+        return None
     folder = tempfile.mkdtemp(prefix="ragen-verl-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ[ADDRESS] = f"{folder}/socket"
     os.environ[PYTHON] = f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')}"
     command = [sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS]]
     nowhere = subprocess.DEVNULL
-    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    return subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def serve(path: str, modules: Iterable[str] = MODULES) -> None:
@@ -114,6 +114,8 @@ def _become(connection: socket.socket) -> NoReturn:
     os.chdir(wanted["cwd"])
     script, *_ = sys.argv = wanted["argv"]
     sys.path[0] = os.path.dirname(script)
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [folder for folder in own if folder and folder not in sys.path]
     np.random.seed()  # the fork would repeat the server's; Python's own generator sees to itself
     runpy.run_path(script, run_name="__main__")
     sys.exit()

@@ -14,7 +14,6 @@ from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.estimate import estimate
 
-BATCHES = 1000
 NAMES = sorted(ESTIMATORS)
 REWARDS = np.array([0.0, 0.0, 0.0, -0.1, 0.3, 1.0, 10.0])
 
@@ -71,10 +70,10 @@ def some_options(name: str, rng: np.random.Generator) -> dict:
     return {key: draw[isinstance(default, bool)]() for key, default in ESTIMATORS[name].options.items()}
 
 
-@pytest.fixture(scope="module")
-def batches() -> list[AdvantageBatch]:
+@pytest.fixture(scope="module", params=[250, pytest.param(1000, marks=pytest.mark.slow)])
+def batches(request: pytest.FixtureRequest) -> list[AdvantageBatch]:
     rng = np.random.default_rng(0)
-    return [ragged(rng) for _ in range(BATCHES)]
+    return [ragged(rng) for _ in range(request.param)]
 
 
 @pytest.mark.parametrize("name", NAMES)

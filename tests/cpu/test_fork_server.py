@@ -13,7 +13,8 @@ from ragen_verl.cpu import fork_client, fork_server
 SCRIPT = """
 import json, os, sys
 print(json.dumps({"argv": sys.argv, "cwd": os.getcwd(), "mine": os.environ.get("MINE"), "name": __name__,
-                  "home": "HOME" in os.environ, "imported": "colorsys" in sys.modules, "parent": os.getppid()}))
+                  "home": "HOME" in os.environ, "imported": "colorsys" in sys.modules, "path": sys.path,
+                  "parent": os.getppid()}))
 print("to stderr", file=sys.stderr)
 sys.exit(int(sys.argv[1]))
 """
@@ -34,7 +35,12 @@ def run_client(tmp_path: Path, address: Path, *arguments: str) -> subprocess.Com
     script = tmp_path / "worker.py"
     script.write_text(SCRIPT)
     command = [sys.executable, "-I", "-S", fork_client.__file__, str(script), *arguments]
-    environment = {"PATH": os.environ["PATH"], "MINE": "a b", fork_server.ADDRESS: str(address)}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": "/a/site:",
+        "MINE": "a b",
+        fork_server.ADDRESS: str(address),
+    }
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
 
 
@@ -47,6 +53,7 @@ def test_a_forked_worker_has_everything_of_its_client(tmp_path):
     assert said["argv"] == [str(tmp_path / "worker.py"), "0", "two words"]
     assert said["cwd"] == str(tmp_path) and said["mine"] == "a b" and not said["home"]
     assert said["name"] == "__main__"
+    assert said["path"][:2] == [str(tmp_path), "/a/site"] and "" not in said["path"]
     assert "to stderr" in done.stderr
 
 

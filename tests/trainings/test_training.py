@@ -1,6 +1,6 @@
-"""Real trainings: verl, Ray, FSDP2 and vLLM on this machine's CPU, with the recipe people start with, and on a mixture.
+"""Real trainings: verl, Ray, FSDP2 and vLLM on this machine's CPU, on four environments, one of them behind HTTP.
 
-All in one file, which is one process's: trainings at the same time would slow each other.
+One goes straight through, the other is killed and resumed; both are played on the same seeds.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,15 +23,19 @@ from ragen_verl.runs.launch import command as command_of
 
 pytestmark = pytest.mark.train
 
-RECIPE = "nano/frozen_lake"
-GROUPS, MEMBERS, STEPS, SEED, HELD_OUT = 4, 4, 4, 10000, 8
+RECIPE = "nano/mixture"
+GROUPS, GROUP_SIZE, STEPS, SEED, EACH_HELD_OUT = 8, 2, 4, 10000, 6
+SHARES = {"FrozenLake": 3, "SlipperyLake": 1, "GymLake": 2, "Sokoban": 2}
+NEVER_TRAINED = ("Bandit", "FrozenLake5x5")
+HELD_OUT = EACH_HELD_OUT * len(SHARES)
 SMALL = [
     f"trainer.total_training_steps={STEPS}",
     "trainer.save_freq=2",
     f"trainer.test_freq={STEPS}",
-    f"ragen.train.envs.0.groups={GROUPS}",
-    f"ragen.val.envs.0.groups={HELD_OUT}",
-    f"actor_rollout_ref.rollout.n={MEMBERS}",
+    f"ragen.train.groups={GROUPS}",
+    *(f"ragen.val.envs.{number}.groups={EACH_HELD_OUT}" for number in range(len(SHARES))),
+    *(f"ragen.generalisation.envs.{number}.groups={EACH_HELD_OUT}" for number in range(len(NEVER_TRAINED))),
+    f"actor_rollout_ref.rollout.n={GROUP_SIZE}",
     "actor_rollout_ref.actor.ppo_mini_batch_size=4",
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
     "ragen.filter.strategy=top_k",
@@ -40,10 +45,15 @@ SMALL = [
 ]
 
 
-def start(folder: Path, *overrides: str) -> subprocess.Popen:
-    log = (folder.parent / f"{folder.name}.log").open("a")
-    command = command_of(RECIPE, [*SMALL, f"ragen.run.dir={folder}", *overrides])
-    return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+RAGEN_VERL = str(Path(sys.executable).parent / "ragen-verl")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sokoban() -> Iterator[None]:
+    """The server of the recipe's fourth environment."""
+    with server_processes(["SimpleSokoban-v0"]) as [(url, _)], pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAGEN_VERL_ENV_URL", url)
+        yield
 
 
 def kill(process: subprocess.Popen) -> None:
@@ -61,8 +71,8 @@ def trajectories(folder: RunFolder, split: str, step: int) -> list[dict]:
 def straight(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A training of four steps in one go, through `ragen-verl train`."""
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "straight")
-    cli = [str(Path(sys.executable).parent / "ragen-verl"), "train", RECIPE, *SMALL, f"ragen.run.dir={folder.path}"]
-    done = subprocess.run(cli, capture_output=True, text=True, timeout=600)
+    command = [RAGEN_VERL, "train", RECIPE, *SMALL, f"ragen.run.dir={folder.path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr + (folder.path / "log.txt").read_text()[-4000:]
     assert "held-out success" in done.stdout
     assert str(folder.path) in done.stdout.replace("\n", "")
@@ -71,17 +81,19 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory, straight: RunFolder) -> RunFolder:
-    """The same training killed after its second step and started again with the same command."""
+    """The same training killed after its second step, and resumed."""
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "interrupted")
-    first = start(folder.path)
+    command, log = command_of(RECIPE, [*SMALL, f"ragen.run.dir={folder.path}"]), folder.path.parent / "interrupted.log"
+    with log.open("a") as file:
+        first = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
     deadline = time.time() + 400
     while first.poll() is None and not any(row["step"] == 2 for row in folder.rows()):
         assert time.time() < deadline, "the first two steps took too long"
         time.sleep(0.2)
     assert first.poll() is None, "it ended before it could be interrupted"
     kill(first)
-    second = start(folder.path)
-    assert second.wait(400) == 0, (folder.path.parent / "interrupted.log").read_text()[-4000:]
+    done = subprocess.run([RAGEN_VERL, "resume", str(folder.path)], capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr + (folder.path / "log.txt").read_text()[-4000:]
     return folder
 
 
@@ -98,7 +110,7 @@ def test_every_step_is_logged_with_ragens_names(straight: RunFolder) -> None:
     for row in rows[1:]:
         for name in (
             "train/FrozenLake/success",
-            f"train/FrozenLake/pass@{MEMBERS}",
+            f"train/FrozenLake/pass@{GROUP_SIZE}",
             "train/FrozenLake/action_is_valid",
             "train/FrozenLake/action_is_effective",
             "rollout/in_group_std",
@@ -129,9 +141,9 @@ def test_trajectories_start_from_the_recipes_seeds(straight: RunFolder) -> None:
         records = trajectories(straight, "train", step)
         first = SEED + (step - 1) * GROUPS
         assert sorted(one["seed"] for one in records) == sorted(
-            seed for seed in range(first, first + GROUPS) for _ in range(MEMBERS)
+            seed for seed in range(first, first + GROUPS) for _ in range(GROUP_SIZE)
         )
-        assert sum(one["kept"] for one in records) == GROUPS * MEMBERS / 2
+        assert sum(one["kept"] for one in records) == GROUPS * GROUP_SIZE / 2
         for one in records:
             assert {"state", "reasoning", "actions", "executed", "observation", "reward", "penalty"} <= set(
                 one["turns"][0]
@@ -188,55 +200,23 @@ def test_same_weights_and_seeds_sample_the_same_episodes(straight: RunFolder, in
         assert same >= 0.9 * len(ours)
 
 
-# -- four environments at once: two of ours, gymnasium's own, one on a server ------------------------------------------
-
-MIXED_GROUPS, MIXED_MEMBERS, MIXED_STEPS, EACH_HELD_OUT = 8, 2, 2, 6
-MIXED = [
-    f"trainer.total_training_steps={MIXED_STEPS}",
-    f"trainer.test_freq={MIXED_STEPS}",
-    "trainer.val_before_train=false",
-    "trainer.save_freq=-1",
-    f"ragen.train.groups={MIXED_GROUPS}",
-    *(f"ragen.val.envs.{number}.groups={EACH_HELD_OUT}" for number in range(4)),
-    *(f"ragen.generalisation.envs.{number}.groups={EACH_HELD_OUT}" for number in range(2)),
-    f"actor_rollout_ref.rollout.n={MIXED_MEMBERS}",
-    "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
-]
-SHARES = {"FrozenLake": 3, "SlipperyLake": 1, "GymLake": 2, "Sokoban": 2}
-NEVER_TRAINED = ("Bandit", "FrozenLake5x5")
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "mixture")
-    command = command_of("nano/mixture", [*MIXED, f"ragen.run.dir={folder.path}"])
-    with server_processes(["SimpleSokoban-v0"]) as [(url, _)]:
-        env = {**os.environ, "RAGEN_VERL_ENV_URL": url}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=env)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder
-
-
 def played(folder: RunFolder, split: str, step: int) -> Counter:
     records = trajectories(folder, split, step)
     assert not any(record["excluded"] for record in records)
     return Counter(record["env"] for record in records)
 
 
-def test_every_environment_has_its_share_of_every_step(mixed: RunFolder) -> None:
-    rows = mixed.rows()
-    assert [row["step"] for row in rows] == list(range(1, MIXED_STEPS + 1))
-    for row in rows:
+def test_every_environment_has_its_share_of_every_step(straight: RunFolder) -> None:
+    for row in straight.rows()[1:]:
         assert {name: row[f"train/{name}/groups"] for name in SHARES} == SHARES
         assert row["actor/grad_norm"] > 0
-        assert played(mixed, "train", row["step"]) == {name: MIXED_MEMBERS * share for name, share in SHARES.items()}
+        assert played(straight, "train", row["step"]) == {name: GROUP_SIZE * share for name, share in SHARES.items()}
 
 
-def test_held_out_and_other_environments_are_scored_apart(mixed: RunFolder) -> None:
-    last = mixed.rows()[-1]
-    assert played(mixed, "val", MIXED_STEPS) == dict.fromkeys(SHARES, EACH_HELD_OUT)
-    assert played(mixed, "generalisation", MIXED_STEPS) == dict.fromkeys(NEVER_TRAINED, EACH_HELD_OUT)
+def test_held_out_and_other_environments_are_scored_apart(straight: RunFolder) -> None:
+    last = straight.rows()[-1]
+    assert played(straight, "val", STEPS) == dict.fromkeys(SHARES, EACH_HELD_OUT)
+    assert played(straight, "generalisation", STEPS) == dict.fromkeys(NEVER_TRAINED, EACH_HELD_OUT)
     scored = [f"val-env/{name}/success" for name in SHARES]
     scored += [f"generalisation/{name}/success" for name in NEVER_TRAINED]
     assert all(0 <= last[key] <= 1 for key in scored)

@@ -46,8 +46,9 @@ format: $(DEV) ## apply ruff's fixes and formatting
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-lock: $(DEV) ## write requirements/*.lock from what is installed in .venv
+lock: $(DEV) ## write requirements/*.lock and the table of verl's seams from what is installed in .venv
 	@$(BIN)/python requirements/lock.py
+	@$(BIN)/python -c "from ragen_verl.doctor import seams; seams.record()"
 
 clean: ## remove .venv, build outputs and caches; keeps runs/
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

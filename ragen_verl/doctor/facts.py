@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ragen_verl.doctor import seams
 from ragen_verl.doctor.probes import MARK, PROBES
 
 PACKAGES = (
@@ -92,6 +93,7 @@ class Facts:
         environment: the variables that verl, vLLM or Ray read, where they are set.
         torch: answer of the torch probe.
         plugin: process -> answer of its probe; processes that were not asked are absent.
+        seams: what verl has otherwise than the version that was tried (`ragen_verl.doctor.seams`).
     """
 
     python: str
@@ -101,6 +103,7 @@ class Facts:
     environment: dict[str, str]
     torch: Probe
     plugin: dict[str, Probe]
+    seams: tuple[str, ...] = ()
 
 
 def gather(quick: bool = False) -> Facts:
@@ -117,6 +120,7 @@ def gather(quick: bool = False) -> Facts:
         environment={name: os.environ[name] for name in VARIABLES if name in os.environ},
         torch=answers.pop("torch_build"),
         plugin=answers,
+        seams=tuple(seams.differences()) if version("verl") else (),
     )
 
 

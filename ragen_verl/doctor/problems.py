@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ragen_verl.doctor import seams
 from ragen_verl.doctor.facts import Facts, locked
 
 LEAST_SHM_GB = 0.25
@@ -36,7 +37,7 @@ class Problem:
 
 def find(facts: Facts) -> list[Problem]:
     """Everything that stands in the way of a training, most basic first; notes last."""
-    checks = (_requirements, _torch, _vllm, _companions, _transformers, _plugin, _threads, _room)
+    checks = (_requirements, _torch, _vllm, _companions, _transformers, _plugin, _seams, _threads, _room)
     problems = [problem for check in checks for problem in check(facts)]
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.note)
 
@@ -160,6 +161,15 @@ def _plugin(facts: Facts) -> Iterator[Problem]:
             else:
                 what = f"The plugin's entry point is not known in {where}: the installation is older than the code."
                 yield Problem(what, _reinstall())
+
+
+def _seams(facts: Facts) -> Iterator[Problem]:
+    if facts.seams:
+        tried, more = seams.recorded()["verl"], len(facts.seams) - 3
+        named = "; ".join(facts.seams[:3]) + (f"; and {more} more" if more > 0 else "")
+        what = f"verl {facts.versions.get('verl')} is not as verl {tried}, which was tried: {named}."
+        broken = any(not one.endswith("code") for one in facts.seams)
+        yield Problem(what, pip(f"{_no_deps(facts)}verl=={tried}"), note=not broken)
 
 
 def _vllm_cpu() -> str:

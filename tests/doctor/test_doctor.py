@@ -115,6 +115,16 @@ def test_each_problem_comes_with_its_command(name):
     assert all("\n" not in problem.what + problem.fix for problem in problems)
 
 
+def test_a_verl_that_differs_is_named():
+    def problems(*differences):
+        return find(dataclasses.replace(cpu_facts(), seams=differences))
+
+    (note,) = problems("verl.a has other code")
+    assert note.note and "verl.a has other code." in note.what and "verl==0.9.1" in note.fix
+    (broken,) = problems("verl.a is gone", *(f"verl.{name} has other code" for name in "bcd"))
+    assert not broken.note and "verl.a is gone" in broken.what and "and 1 more" in broken.what
+
+
 @pytest.mark.parametrize("threads", ["1", "16"])
 def test_slow_settings_are_notes_and_no_failure(threads, monkeypatch):
     monkeypatch.setattr(

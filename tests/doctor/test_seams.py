@@ -1,0 +1,75 @@
+"""The seams: what this package builds on of verl, found in its own source and compared with the installed verl."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ragen_verl.doctor import seams
+from ragen_verl.doctor.facts import locked
+
+VERL = seams._verl()
+TRAINER = "verl.trainer.ppo.v1.trainer_base.PPOTrainer"
+
+
+@pytest.fixture
+def other_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], list[str]]:
+    """The differences after one text in one file of verl became another."""
+    copy = tmp_path / "verl"
+    shutil.copytree(VERL, copy, ignore=lambda _, names: [one for one in names if one == "__pycache__"])
+
+    def clear() -> None:
+        for cached in (seams._resolve, seams._file, seams._tree):
+            cached.cache_clear()
+
+    def changed(file: str, before: str, after: str) -> list[str]:
+        text = (copy / file).read_text()
+        assert before in text
+        (copy / file).write_text(text.replace(before, after))
+        clear()
+        return seams.differences()
+
+    monkeypatch.setattr(seams, "_verl", lambda: copy)
+    yield changed
+    clear()
+
+
+def test_the_installed_verl_is_the_recorded_one() -> None:
+    assert seams.recorded()["verl"] == locked()["verl"]
+    assert seams.recorded()["seams"] == seams.installed(), "after the tests passed, `make lock` records it anew"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{TRAINER}._step_once",  # overridden, defined in the base's base
+        f"{TRAINER}._add_prompts_to_generate",  # only called
+        "verl.trainer.ppo.core_algos.agg_loss",  # imported
+        "verl.utils.tensordict_utils.assign_non_tensor",  # of an imported module
+        "verl.utils.model.load_valuehead_model",  # replaced by a patch
+        "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer.BucketedWeightSender._init_socket",
+        *seams.DATA,
+    ],
+)
+def test_seams_are_found_in_our_own_source(name: str) -> None:
+    assert name in seams.recorded()["seams"]
+
+
+def test_a_seam_that_moved_is_named(other_verl: Callable[[str, str, str], list[str]]) -> None:
+    file = "trainer/ppo/v1/trainer_base.py"
+    assert other_verl(file, "def _balance_batch(", "def _even_out(") == [f"{TRAINER}._balance_batch is gone"]
+    gone = [f"{TRAINER}._balance_batch is gone"]
+    arguments = other_verl(file, "def _compute_values(self, batch", "def _compute_values(self, rows")
+    assert arguments == [*gone, f"{TRAINER}._compute_values has other arguments"]
+
+
+def test_other_code_is_told_and_other_docstrings_are_not(other_verl: Callable[[str, str, str], list[str]]) -> None:
+    file = "utils/seqlen_balancing.py"
+    source = (VERL / file).read_text()
+    docstring = source.split("def calculate_workload", 1)[1].split('"""')[1]
+    assert other_verl(file, docstring, "Something else.") == []
+    found = other_verl(file, "return 24576 * seqlen_list", "return 24577 * seqlen_list")
+    assert found == ["verl.utils.seqlen_balancing.calculate_workload has other code"]

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from ragen_envs.common.arguments import check_whole
+from ragen_envs.common.puzzle import Puzzle
 
-from ragen_verl.env import Env, Step
+from ragen_verl.env import Step
 
 TABLE = -1
 _ORACLE_STATES = 20_000
@@ -19,7 +20,7 @@ _ORACLE_STATES = 20_000
 State = tuple[int, ...]
 
 
-class Blocksworld(Env):
+class Blocksworld(Puzzle):
     """## Description
 
     Lettered blocks in stacks on a table large enough for all. One block is moved at a time; it must have nothing on
@@ -61,6 +62,7 @@ class Blocksworld(Env):
         check_whole("Blocksworld's blocks", blocks, 2, 8)
         self.blocks = blocks
         self.max_actions = 3 * blocks
+        self._limit = 20 * blocks
         self._moves = {_name(block, onto): (block, onto) for block, onto in _all_moves(blocks)}
         self.actions = tuple(self._moves)
         self.instruction = (
@@ -70,7 +72,6 @@ class Blocksworld(Env):
         )
         self.below: State = (TABLE,) * blocks
         self.goal: State = self.below
-        self._actions_made = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw stacks and a different goal."""
@@ -78,7 +79,6 @@ class Blocksworld(Env):
         self.below = self.goal = self._draw()
         while self.goal == self.below:
             self.goal = self._draw()
-        self._actions_made = 0
         return self.render(), {}
 
     def _draw(self) -> State:
@@ -102,13 +102,6 @@ class Blocksworld(Env):
             self.below = after(self.below, *self._moves[name])
         self._actions_made += 1
         return self._result(float(self._solved()), valid=True, effective=possible)
-
-    def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
-        solved = self._solved()
-        truncated = not solved and self._actions_made >= 20 * self.blocks
-        return self.outcome(
-            reward, terminated=solved, truncated=truncated, success=solved, valid=valid, effective=effective
-        )
 
     def _solved(self) -> bool:
         return self._dynamics is not None and self.below == self.goal

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ragen_envs.common.arguments import check_switch, check_whole
+from ragen_envs.common.puzzle import Puzzle
 
-from ragen_verl.env import Env, Step
+from ragen_verl.env import Step
 
 PEGS = "ABC"
 
 
-class Hanoi(Env):
+class Hanoi(Puzzle):
     """## Description
 
     Three pegs and discs of different sizes. One disc is moved at a time, from the top of one peg to the top of
@@ -62,7 +63,7 @@ class Hanoi(Env):
             "C; a disc never goes onto a smaller one. Having all discs on C earns 1."
         )
         self.peg_of = [0] * discs
-        self._actions_made = 0
+        self._limit = 4 * 2**discs
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Place the discs."""
@@ -72,7 +73,6 @@ class Hanoi(Env):
             self.peg_of = self.np_random.integers(3, size=self.discs).tolist()
             while self._solved():
                 self.peg_of = self.np_random.integers(3, size=self.discs).tolist()
-        self._actions_made = 0
         return self.render(), {}
 
     def step(self, action: str) -> Step:
@@ -88,13 +88,6 @@ class Hanoi(Env):
             self.peg_of[disc] = target
         self._actions_made += 1
         return self._result(float(self._solved()), valid=True, effective=legal)
-
-    def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
-        solved = self._solved()
-        truncated = not solved and self._actions_made >= 4 * 2**self.discs
-        return self.outcome(
-            reward, terminated=solved, truncated=truncated, success=solved, valid=valid, effective=effective
-        )
 
     def _top(self, peg: int) -> int:
         """Return the smallest disc on a peg, counted from 0, or the number of discs if there is none."""

@@ -7,12 +7,12 @@ from operator import itemgetter
 from typing import Any
 
 from ragen_envs.common.arguments import check_whole
+from ragen_envs.common.puzzle import Puzzle
 
-from ragen_verl.env import Env, Step
+from ragen_verl.env import Step
 
 FACES = "ULFRBD"
 COLOURS = {"W": "white", "O": "orange", "G": "green", "R": "red", "B": "blue", "Y": "yellow"}
-_MAX_STEPS = 20
 
 #: Outward direction of each face; x to the right, y up, z towards the viewer.
 _NORMAL = {"U": (0, 1, 0), "D": (0, -1, 0), "R": (1, 0, 0), "L": (-1, 0, 0), "F": (0, 0, 1), "B": (0, 0, -1)}
@@ -64,7 +64,7 @@ def _turns() -> dict[str, itemgetter]:
 TURNS = _turns()
 
 
-class RubiksCube(Env):
+class RubiksCube(Puzzle):
     """## Description
 
     The pocket cube: eight corners, six faces of 2 x 2 stickers. Deterministic, and every turn can be undone. Rules of
@@ -105,6 +105,7 @@ class RubiksCube(Env):
 
     actions = ("U", "U'", "D", "D'", "L", "L'", "R", "R'", "F", "F'", "B", "B'")
     max_actions = 20
+    _limit = 20
     symbols = COLOURS
 
     def __init__(self, scramble: int = 5) -> None:
@@ -117,7 +118,6 @@ class RubiksCube(Env):
             "R right, F front and B back. Solving the cube earns 1."
         )
         self.cube: Cube = SOLVED
-        self._turns_made = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Scramble a solved cube."""
@@ -129,25 +129,20 @@ class RubiksCube(Env):
                 ways = [name for name in self.actions if name != inverse(last)]
                 last = ways[int(self.np_random.integers(len(ways)))]
                 self.cube = TURNS[last](self.cube)
-        self._turns_made = 0
         return self.render(), {}
 
     def step(self, action: str) -> Step:
         """Turn a face; an unknown name turns none."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         name = self.name_of(action)
-        if name is None or solved(self.cube):
+        if name is None or self._solved():
             return self._result(0.0, valid=name is not None, effective=False)
         self.cube = TURNS[name](self.cube)
-        self._turns_made += 1
-        return self._result(float(solved(self.cube)), valid=True, effective=True)
+        self._actions_made += 1
+        return self._result(float(self._solved()), valid=True, effective=True)
 
-    def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
-        done = solved(self.cube)
-        truncated = not done and self._turns_made >= _MAX_STEPS
-        return self.outcome(
-            reward, terminated=done, truncated=truncated, success=done, valid=valid, effective=effective
-        )
+    def _solved(self) -> bool:
+        return solved(self.cube)
 
     def render(self) -> str:
         """Return the six faces."""

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 from ragen_envs.common.arguments import check_choice
+from ragen_envs.common.puzzle import Puzzle
 
-from ragen_verl.env import Env, Step
+from ragen_verl.env import Step
 from ragen_verl.errors import RecipeError
 
 EMPTY_SHARE = {"easy": 0.4, "medium": 0.5, "hard": 0.6}
 _CORRECT, _WRONG, _ILLEGAL, _SOLVED = 1.0, 0.5, -0.1, 10.0
-_MAX_STEPS = 200
 _LONGEST = 100
 _CELL = r"row\s*(?P<row>[0-9])\s*,?\s*col(?:umn)?\s*(?P<column>[0-9])"
 _ACTIONS = tuple(
@@ -29,7 +29,7 @@ _ACTIONS = tuple(
 )
 
 
-class Sudoku(Env):
+class Sudoku(Puzzle):
     """## Description
 
     A Sudoku with one solution: each row, column and box holds every number once. Entries may be changed and taken
@@ -73,6 +73,8 @@ class Sudoku(Env):
     - v0: first version. Unlike the original, the solution is unique and the budget suffices to reach it.
     """
 
+    _limit = 200
+
     def __init__(self, size: int = 4, difficulty: Literal["easy", "medium", "hard"] = "easy") -> None:
         if isinstance(size, bool) or size not in (4, 9):
             raise RecipeError(f"Sudoku's size must be 4 or 9, not {size!r}.")
@@ -92,7 +94,6 @@ class Sudoku(Env):
         self.solution: list[int] = []
         self.given: frozenset[int] = frozenset()
         self.grid: list[int] = []
-        self._actions_made = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw a puzzle."""
@@ -100,7 +101,6 @@ class Sudoku(Env):
         self.solution = full_grid(self.size, self.np_random)
         self.grid = puzzle(self.solution, self.size, self.holes, self.np_random)
         self.given = frozenset(cell for cell, number in enumerate(self.grid) if number)
-        self._actions_made = 0
         return self.render(), {}
 
     def step(self, action: str) -> Step:
@@ -117,13 +117,6 @@ class Sudoku(Env):
         self.grid[cell] = number
         reward = self._worth(cell) - before + (_SOLVED if self._solved() else 0.0)
         return self._result(reward, valid=True, effective=True)
-
-    def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
-        solved = self._solved()
-        truncated = not solved and self._actions_made >= _MAX_STEPS
-        return self.outcome(
-            reward, terminated=solved, truncated=truncated, success=solved, valid=valid, effective=effective
-        )
 
     def _entry(self, action: Any) -> tuple[int, int] | None:
         """Return (cell, number) that `action` asks for, number 0 for taking back; None if it asks for none."""

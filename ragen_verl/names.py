@@ -11,6 +11,9 @@ TRAINER = "ragen_sync"
 ESTIMATOR = "ragen_advantage"
 """All estimators of this package in verl's registry, where `gae` and `grpo` are verl's own."""
 
+CHECKPOINT = "global_step_"
+"""verl's name of a checkpoint's folder, before the step."""
+
 SUCCESS, RETURN, VALID, EPISODES = "success", "return", "valid", "episodes"
 """Metrics of a split over all its environments, under the split's prefix."""
 

@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from ragen_envs.common.arguments import check_choice, check_whole
 from ragen_envs.common.grid import DIRECTIONS, Cell, ObservationFormat, check_format, render
+from ragen_envs.common.puzzle import Puzzle
 from ragen_envs.sokoban.levels import Level, generate
 
-from ragen_verl.env import Env, Step
+from ragen_verl.env import Step
 from ragen_verl.errors import RecipeError
 
 _MEANINGS = (
@@ -25,11 +26,10 @@ _MEANINGS = (
 SEARCHES = ("breadth_first", "depth_first")
 VOCABULARIES = {"default": "#_O√XPS", "letters": "W.GCBA@"}
 _STEP, _PLACED, _REMOVED, _SOLVED = -0.1, 1.0, -1.0, 10.0
-_MAX_STEPS = 100
 _ORACLE_STATES = 200_000
 
 
-class Sokoban(Env):
+class Sokoban(Puzzle):
     """## Description
 
     A room with boxes and as many targets; the player pushes boxes, one at a time, and cannot pull. Deterministic,
@@ -83,6 +83,7 @@ class Sokoban(Env):
 
     actions = ("Up", "Down", "Left", "Right")
     max_actions = 10
+    _limit = 100
 
     def __init__(
         self,
@@ -111,7 +112,6 @@ class Sokoban(Env):
         self.level: Level | None = None
         self.player = 0
         self.boxes = 0
-        self._actions_made = 0
 
     def _instruction(self) -> str:
         task = "the box onto the target" if self.boxes_wanted == 1 else f"all {self.boxes_wanted} boxes onto targets"
@@ -131,7 +131,6 @@ class Sokoban(Env):
             self.np_random, rows, columns, self.boxes_wanted, self.search_depth, depth_first=depth_first
         )
         self.player, self.boxes = self.level.player, self.level.boxes
-        self._actions_made = 0
         return self.render(), {}
 
     def step(self, action: str) -> Step:
@@ -147,13 +146,6 @@ class Sokoban(Env):
         reward = _STEP + (_PLACED if gained > 0 else _REMOVED if gained < 0 else 0.0)
         reward += _SOLVED if self._solved() else 0.0
         return self._result(reward, valid=True, effective=self.player != player)
-
-    def _result(self, reward: float, *, valid: bool, effective: bool) -> Step:
-        solved = self._solved()
-        truncated = not solved and self._actions_made >= _MAX_STEPS
-        return self.outcome(
-            reward, terminated=solved, truncated=truncated, success=solved, valid=valid, effective=effective
-        )
 
     def after(self, name: str, player: int, boxes: int) -> tuple[int, int]:
         """Return (player, mask of boxes) after the move `name` from the given ones; unchanged if it is blocked."""

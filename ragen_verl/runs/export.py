@@ -9,22 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.folder import RunFolder, checkpoints_in
 
 BEST, LAST = "best", "last"
 
 
 def checkpoints(folder: RunFolder) -> dict[str, Path]:
     """The checkpoints that a run has: each by its step, `last`, and those that were kept (`best`, `before_warning`)."""
-    found = {}
-    steps = {}
-    for path in folder.path.glob("checkpoints/global_step_*"):
-        if (path / "actor").is_dir():
-            steps[int(path.name.rpartition("_")[2])] = path
-    for step in sorted(steps):
-        found[str(step)] = steps[step]
-    if steps:
-        found[LAST] = steps[max(steps)]
+    saved = checkpoints_in(folder.path / "checkpoints")
+    found = {str(step): path for step, path in saved.items() if (path / "actor").is_dir()}
+    if found:
+        found[LAST] = list(found.values())[-1]
     for path in sorted(folder.kept.glob("*")):
         if (path / "actor").is_dir():
             found[path.name] = path

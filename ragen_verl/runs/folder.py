@@ -33,6 +33,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.doctor.facts import version
 from ragen_verl.names import (
+    CHECKPOINT,
     HELD_OUT,
     HELD_OUT_SUCCESS,
     RECURRING,
@@ -184,6 +185,17 @@ def _plain(value: Any) -> float | int | str | None:
     except (TypeError, ValueError):
         return None
     return number if np.isfinite(number) else None
+
+
+def checkpoint_of(folder: Path, step: int) -> Path:
+    """Where verl saves the checkpoint of a step below `trainer.default_local_dir`."""
+    return folder / f"{CHECKPOINT}{step}"
+
+
+def checkpoints_in(folder: Path) -> dict[int, Path]:
+    """Step -> its checkpoint, of all that verl has left in `trainer.default_local_dir`; ascending."""
+    steps = (path.name.removeprefix(CHECKPOINT) for path in folder.glob(f"{CHECKPOINT}*"))
+    return {step: checkpoint_of(folder, step) for step in sorted(int(one) for one in steps if one.isdigit())}
 
 
 def explain_weightless(checkpoint: Path) -> None:

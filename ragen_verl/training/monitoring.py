@@ -19,7 +19,7 @@ from ragen_verl.diagnostics.echo_trap import StepIndicators
 from ragen_verl.diagnostics.monitor import Monitor, MonitorConfig
 from ragen_verl.diagnostics.table import verdict_table
 from ragen_verl.names import HELD_OUT_SUCCESS
-from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.folder import RunFolder, checkpoint_of, checkpoints_in
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.drift import batch_drift
 from ragen_verl.training.probes import MutualInformationProbe, gradient_signal
@@ -31,7 +31,7 @@ class TrainingMonitor:
     Args:
         ragen: the recipe's block.
         folder: the run's.
-        checkpoints: verl's folder of `global_step_*`.
+        checkpoints: `trainer.default_local_dir`, where verl saves them.
         kept: the share of trajectories that the update sees.
     """
 
@@ -94,13 +94,13 @@ class TrainingMonitor:
 
     def _saved(self) -> list[int]:
         """Steps with a checkpoint: verl's, and those kept here whose original verl has deleted."""
-        found = {int(path.name.rpartition("_")[2]) for path in self.checkpoints.glob("global_step_*")}
-        return sorted(found | {int(path.read_text()) for path in self.folder.kept.glob("*/step.txt")})
+        kept = {int(path.read_text()) for path in self.folder.kept.glob("*/step.txt")}
+        return sorted(kept.union(checkpoints_in(self.checkpoints)))
 
     def _keep(self, action: Action) -> None:
         """verl deletes all but the newest checkpoints, so what has to stay is linked under another name."""
         for name, step in (("best", action.best), ("before_warning", action.last_good)):
-            source, target = self.checkpoints / f"global_step_{step}", self.folder.kept / name
+            source, target = checkpoint_of(self.checkpoints, step), self.folder.kept / name
             marker = target / "step.txt"
             if step not in action.keep or not source.exists() or (marker.exists() and marker.read_text() == str(step)):
                 continue

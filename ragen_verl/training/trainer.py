@@ -35,7 +35,7 @@ from ragen_verl.names import (
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import RECORD
-from ragen_verl.runs.folder import RunFolder, explain_weightless
+from ragen_verl.runs.folder import RunFolder, checkpoint_of, explain_weightless
 from ragen_verl.runs.plots import learning_curve
 from ragen_verl.training import batch as episodes
 from ragen_verl.training.advantages import estimating, halved
@@ -136,7 +136,7 @@ class RagenTrainer(PPOTrainerSync):
     def on_step_end(self) -> None:
         """verl's, after a checkpoint where somebody asked for one (SIGUSR1 to `ragen-verl train`)."""
         if self.folder.wanted.exists():
-            if not (Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}").exists():
+            if not self._checkpoint.exists():
                 self._save_checkpoint()
             self.folder.wanted.unlink(missing_ok=True)
         super().on_step_end()
@@ -144,7 +144,11 @@ class RagenTrainer(PPOTrainerSync):
     def _save_checkpoint(self) -> None:
         """verl's, and a word in folders that look like models and hold no weights."""
         super()._save_checkpoint()
-        explain_weightless(Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}")
+        explain_weightless(self._checkpoint)
+
+    @property
+    def _checkpoint(self) -> Path:
+        return checkpoint_of(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _build_replay_buffer(self) -> Any:
         """verl's buffer, asked more often than every two seconds (a constructor argument without a config key)."""

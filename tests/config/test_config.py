@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from refusals import refused
 
 from ragen_verl.config import RagenConfig, register_resolvers
 from ragen_verl.errors import RecipeError
@@ -85,11 +86,8 @@ def test_block_can_be_read_alone() -> None:
     ],
 )
 def test_wrong_key_or_value_is_named_in_one_sentence(path: str, value: object, words: str) -> None:
-    with pytest.raises(RecipeError) as refusal:
+    with refused(words):
         read(path, value)
-    message = str(refusal.value)
-    assert words in message
-    assert "\n" not in message and message.endswith((".", "?"))
 
 
 def test_whole_numbers_are_taken_for_floats() -> None:

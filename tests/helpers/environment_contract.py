@@ -9,7 +9,7 @@ import pytest
 from gymnasium.error import ResetNeeded
 from hypothesis import strategies as st
 
-from ragen_verl import Step, make
+from ragen_verl import Env, Step, make
 from ragen_verl.env_checker import QUICK, Subject, check
 from ragen_verl.env_checker.texts import HOSTILE
 
@@ -34,6 +34,27 @@ def check_contract(id: str, **kwargs) -> None:
         check_step(env, text)
     for junk in (None, 3, b"1", ["1"], np.int64(1)):
         assert not env.step(junk).info["action_is_valid"]
+
+
+def check_adapter(env: Env, action: str) -> None:
+    """Fail if a fresh environment of another package breaks what every adapter keeps; `action` is one of its own."""
+    assert 1 <= env.max_actions <= 200
+    assert all(f"## {section}\n" in type(env).__doc__ for section in SECTIONS.split("|"))
+    with pytest.raises(ResetNeeded):
+        env.step(action)
+    first = env.reset(seed=1)[0]
+    assert first and first == env.render() and first in env.observation_space and env.instruction
+    for text in HOSTILE:
+        env.reset(seed=1)
+        step = env.step(text)
+        assert isinstance(step, Step) and math.isfinite(step.reward) and not (step.terminated and step.truncated)
+        assert step.observation == env.render() and step.observation in env.observation_space
+        if not step.info["action_is_valid"]:
+            assert step.reward == 0 and not step.info["action_is_effective"] and not step.info["success"]
+    env.reset(seed=1)
+    for junk in (None, 3, b"1", ["1"]):
+        step = env.step(junk)
+        assert not step.info["action_is_valid"] and not step.terminated and step.observation == first
 
 
 def check_step(env, action: str) -> Step:

@@ -7,6 +7,8 @@ import typer
 from ragen_verl.cli.assess import EPILOG as ASSESS_EPILOG
 from ragen_verl.cli.assess import assess
 from ragen_verl.cli.console import TRACEBACK, Group
+from ragen_verl.cli.convert import EPILOG as CONVERT_EPILOG
+from ragen_verl.cli.convert import convert
 from ragen_verl.cli.doctor import doctor
 from ragen_verl.cli.env import group
 from ragen_verl.cli.eval import EPILOG as EVAL_EPILOG
@@ -60,6 +62,7 @@ app.command(epilog=GATE_EPILOG)(gate)
 app.command()(watch)
 app.command()(report)
 app.command(epilog=SHOW_EPILOG)(show)
+app.command(epilog=CONVERT_EPILOG)(convert)
 for command in (sweep, verdict, export, doctor):
     app.command()(command)
 app.add_typer(runs, name="runs")

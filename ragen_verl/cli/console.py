@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -18,6 +21,16 @@ def console() -> Console:
     """Where commands print: as wide as the terminal, and wide enough for one line a row where it is none."""
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=160)
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """While open, a warning is one line on the error stream, without the place in the code that gave it."""
+    out = Console(stderr=True, highlight=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_: out.print(str(message), style="yellow", markup=False, soft_wrap=True)
+        yield
 
 
 class Group(TyperGroup):

@@ -17,7 +17,7 @@ from typing import Any
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.trajectory import RECORD_SCHEMA, Trajectory, environment_of
 
-__all__ = ["COMMON", "decode", "encode", "messages", "preamble_key"]
+__all__ = ["COMMON", "answer", "decode", "encode", "messages", "preamble_key"]
 
 Record = Mapping[str, Any]
 
@@ -100,11 +100,12 @@ def messages(record: Record, turn: int | None = None) -> list[dict[str, str]]:
     found = [_message("system", preamble["system"])] if preamble["system"] else []
     found.append(_message("user", opening))
     for before, after in pairwise(shown):
-        found += [_answer(before), _message("user", after["user"])]
-    return found if turn is not None else [*found, _answer(last)]
+        found += [answer(before), _message("user", after["user"])]
+    return found if turn is not None else [*found, answer(last)]
 
 
-def _answer(turn: Record) -> dict[str, str]:
+def answer(turn: Record) -> dict[str, str]:
+    """A turn's response as the message that later prompts show, the tag in front of it included."""
     return _message("assistant", turn["prefix"] + turn["response"])
 
 

@@ -130,7 +130,7 @@ class RunFolder:
 
     def write_trajectories(self, split: str, step: int, records: Iterable[dict[str, Any]]) -> None:
         """One trajectory a line; a step that is played again replaces its file."""
-        placed = ({"split": split, "step": step, "kept": False} | record for record in records)
+        placed = ({"kept": False} | record | {"split": split, "step": step} for record in records)
         write(self.trajectories(split) / f"{step:06d}.jsonl", placed, self.preambles)
 
     def write_evaluation(self, step: int, metrics: dict[str, Any]) -> None:

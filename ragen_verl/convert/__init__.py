@@ -1,0 +1,1 @@
+"""Saved trajectories as other programs want them: chats for supervised fine-tuning, preference pairs, spans."""

@@ -63,3 +63,6 @@ GRADIENT_SIGNAL = "grad_norm"
 
 EARLY_STOPPED = "early_stopped"
 """Prefix of RAGEN-2's early-stop rules: 1 for the one that ended the run."""
+
+SWEEPS = ("tables", "experiments")
+"""Folders of recipes/ with sweeps: at the papers' sizes, and at a size for two CPU cores."""

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
+from ragen_verl.names import SWEEPS
 
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
 #: beside the folders are pieces too.
 PARTS = ("algorithm", "env", "hardware")
-SWEEPS = ("tables", "experiments")
 
 
 def find(kind: str = "recipe") -> Iterator[tuple[str, str]]:

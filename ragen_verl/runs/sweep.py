@@ -23,10 +23,11 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from ragen_verl.config.protocol import Protocol
 from ragen_verl.config.schema import FILLED, parse
 from ragen_verl.diagnostics.monitor import MonitorConfig, judge
 from ragen_verl.errors import RecipeError
-from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS
+from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS, SWEEPS
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import train
 
@@ -44,6 +45,7 @@ class Sweep:
         panels: title -> metric, what the picture shows.
         source: where `published` stands.
         published: variant -> title of a panel -> what was published as the best of the run.
+        protocol: what the runs are to decide, and how; `ragen-verl reproduce` reads it.
     """
 
     name: str = field(metadata=FILLED)
@@ -54,6 +56,7 @@ class Sweep:
     panels: dict[str, Any] = field(default_factory=lambda: {"held-out success": HELD_OUT_SUCCESS})
     source: str = ""
     published: dict[str, Any] = field(default_factory=dict)
+    protocol: Protocol | None = None
 
     def __post_init__(self) -> None:
         for variant, values in self.published.items():
@@ -61,6 +64,9 @@ class Sweep:
                 raise RecipeError(
                     f"published.{variant} of the sweep {self.name} names a variant or a panel that it does not have."
                 )
+        if self.protocol:
+            named = {panel for values in self.published.values() for panel in values}
+            self.protocol.check(self.name, self.seeds, list(self.variants), list(self.panels), named)
 
     @classmethod
     def read(cls, path: Path) -> Sweep:
@@ -112,7 +118,8 @@ class Sweep:
 def packaged() -> dict[str, Path]:
     """Name -> file of the sweeps that come with the package."""
     root = Path(str(files("ragen_verl.recipes")))
-    return {f"tables/{path.stem}": path for path in sorted((root / "tables").glob("*.yaml"))}
+    found = [path for folder in SWEEPS for path in sorted((root / folder).glob("*.yaml"))]
+    return {f"{path.parent.name}/{path.stem}": path for path in found}
 
 
 def commands(sweep: Sweep, root: Path, only: Collection[str] = ()) -> Iterator[str]:

@@ -118,14 +118,18 @@ def test_paper_recipe_passes_our_checks_and_verls(
     verl_accepts(config)
 
 
+# what they vary, or need more of, is the number of groups
+OTHER_SIZES = {f"tables/{name}" for name in ("ragen_figure10", "ragen2_table8", "ragen2_gradient_buckets")}
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if "table4_" in name else name for name in sorted(packaged())]
+    "name", [pytest.param(name, marks=pytest.mark.slow) if "ragen2_" in name else name for name in sorted(packaged())]
 )
 def test_every_run_of_a_table_passes_our_checks(name: str, tiny_model: str, local_tables: dict[str, list[str]]) -> None:
     sweep = Sweep.read(Path(name))
-    for variant, seed, folder in sweep.runs(Path("runs")):
+    for variant, seed, folder in list(sweep.runs(Path("runs")))[: len(sweep.variants)]:
         overrides = sweep.overrides_of(variant, seed, folder)
-        model = f"actor_rollout_ref.model.path={tiny_model}"
+        model = f"actor_rollout_ref.model.path={'${ragen_nano:}' if 'nano/' in sweep.recipe else tiny_model}"
         local = next((rows for env, rows in local_tables.items() if f"env={env}" in overrides), [])
         config = composed(sweep.recipe, *overrides, *local, model)
         check(config)
@@ -133,10 +137,11 @@ def test_every_run_of_a_table_passes_our_checks(name: str, tiny_model: str, loca
         members = config.actor_rollout_ref.rollout.n
         if (name, variant) == ("tables/ragen_table2", "members_1"):  # 32 of 128 in the original
             assert groups * members == 32
-        elif name != "tables/ragen_figure10":
+        elif name.startswith("tables/") and name not in OTHER_SIZES:
             assert groups * members == 128
-        assert per_update * members == 32
-        for title in sweep.published[variant]:
+        if name.startswith("tables/"):
+            assert per_update * members == 32
+        for title in sweep.published.get(variant, ()):
             _, *env, _ = sweep.panels[title].split("/")
             assert set(env) <= {one.get("name") or one.id.rpartition("-v")[0] for one in config.ragen.val.envs}
 

@@ -1,0 +1,237 @@
+"""`protocol` of a sweep: question, claim, statistic and decision rule, written down before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ragen_verl.config.schema import FILLED, at_least, one_of
+from ragen_verl.errors import RecipeError, nearest
+
+__all__ = ["Comparison", "Cost", "Curve", "Event", "Protocol", "Statistic"]
+
+SEED_DISTANCE = 1_000_000
+"""Between two seeds of a protocol: a run uses steps * groups seeds from its own on, and a refill more."""
+
+LEAST_SEEDS = 5
+
+SCALES = ("nano", "paper")
+
+
+@dataclass(frozen=True)
+class Event:
+    """The first step at which a metric crosses a line and stays there.
+
+    Attributes:
+        metric: a name in metrics.jsonl.
+        below, above: the line; one of the two.
+        of: what the line is a share of: `first` logged value, `best` so far, or `value`, the line itself.
+        hold: logged values in a row; the event is at the first of them.
+    """
+
+    metric: str = field(metadata=FILLED)
+    below: float | None = None
+    above: float | None = None
+    of: str = field(default="value", metadata=one_of("value", "first", "best"))
+    hold: int = field(default=1, metadata=at_least(1))
+
+    def __post_init__(self) -> None:
+        if (self.below is None) == (self.above is None):
+            raise RecipeError(f"The event of {self.metric} needs one of below and above.")
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One number for each run.
+
+    Attributes:
+        kind: `first`, `metric` at the evaluation before training; `final`, mean of the last `last` values of `metric`
+            (of evaluations for held-out ones, for each state); `best`, its highest value; `collapse`, the step of
+            `event`, censored at the last step; `correlation`, Spearman's between `metric` and `against` over the steps
+            that have both; `lead`, steps from `indicator` to `event` in runs that have both.
+        metric: a name in metrics.jsonl.
+        last: how many values `final` is the mean of.
+        against: the other metric of `correlation`.
+        event: of `collapse` and `lead`; None is the collapse of `ragen-verl verdict`.
+        indicator: of `lead`.
+    """
+
+    kind: str = field(default="final", metadata=one_of("first", "final", "best", "collapse", "correlation", "lead"))
+    metric: str | None = None
+    last: int = field(default=3, metadata=at_least(1))
+    against: str | None = None
+    event: Event | None = None
+    indicator: Event | None = None
+
+    def __post_init__(self) -> None:
+        needed = {"first": ("metric",), "final": ("metric",), "best": ("metric",), "correlation": ("metric", "against"),
+                  "collapse": (), "lead": ("indicator",)}[self.kind]  # fmt: skip
+        allowed = {*needed, *(("event",) if self.kind in ("collapse", "lead") else ())}
+        for key in ("metric", "against", "event", "indicator"):
+            if key in needed and getattr(self, key) is None:
+                raise RecipeError(f"A statistic of the kind {self.kind} needs {key}.")
+            if key not in allowed and getattr(self, key) is not None:
+                raise RecipeError(f"A statistic of the kind {self.kind} has no {key}: leave it out.")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A direction that is claimed.
+
+    Attributes:
+        name: in tables.
+        first: variants that are compared, each with the one in the same place of `second`; the mean difference counts.
+            So `first: [a, d]` against `second: [b, c]` is a difference of differences, half of (a - b) - (c - d).
+        second: the variants they are compared with.
+        than: a number in the place of `second`.
+        expected: whether `first` is claimed to be `higher` or `lower`.
+        paired: runs with one seed share training and held-out states, and their difference is taken by state.
+        decides: whether the item's verdict depends on it.
+        statistic, claim, source: where they are not the protocol's.
+    """
+
+    name: str = field(metadata=FILLED)
+    first: tuple[str, ...] = field(metadata=FILLED)
+    second: tuple[str, ...] = ()
+    than: float | None = None
+    expected: str = field(default="higher", metadata=one_of("higher", "lower"))
+    paired: bool = True
+    decides: bool = True
+    statistic: Statistic | None = None
+    claim: str | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.second) == (self.than is not None):
+            raise RecipeError(f"The comparison {self.name!r} needs one of second and than.")
+        if self.second and len(self.second) != len(self.first):
+            raise RecipeError(f"The comparison {self.name!r} has {len(self.first)} and {len(self.second)} variants.")
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """All that it needs runs of."""
+        return (*self.first, *self.second)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What a figure shows of a variant: values at the steps `start`, `start + every`, ..."""
+
+    variant: str = field(metadata=FILLED)
+    panel: str = field(metadata=FILLED)
+    values: tuple[float, ...] = field(metadata=FILLED)
+    start: int = 0
+    every: int = field(default=10, metadata=at_least(1))
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        """(step, value)."""
+        return [(self.start + self.every * place, value) for place, value in enumerate(self.values)]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run takes.
+
+    Attributes:
+        minutes: on two CPU cores.
+        gpu_hours: on one GPU.
+        how: measured on what, or estimated from what.
+    """
+
+    how: str = field(metadata=FILLED)
+    minutes: float | None = None
+    gpu_hours: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.minutes is None) == (self.gpu_hours is None):
+            raise RecipeError("cost needs one of minutes and gpu_hours.")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is asked and how it is decided.
+
+    Attributes:
+        question: in one sentence.
+        claim: what the paper says.
+        source: paper, and figure or table.
+        scale: `nano`, two CPU cores, or `paper`.
+        comparisons: the directions that are claimed; all that decide have to be confirmed, and one that is contradicted
+            contradicts the claim.
+        rule: the decision rule in words.
+        cost: of one run.
+        statistic: of every comparison that has none of its own.
+        least_seeds: below which nothing is decided.
+        published_is: which statistic the published numbers are.
+        noise: panel -> standard deviation of the paper's numbers from run to run.
+        noise_from: where that is known from.
+        curves: digitised from the paper's figure.
+        covers: further items that the same runs decide.
+    """
+
+    question: str = field(metadata=FILLED)
+    claim: str = field(metadata=FILLED)
+    source: str = field(metadata=FILLED)
+    scale: str = field(metadata=one_of(*SCALES))
+    comparisons: tuple[Comparison, ...] = field(metadata=FILLED)
+    rule: str = field(metadata=FILLED)
+    cost: Cost
+    statistic: Statistic = field(default_factory=lambda: Statistic(metric="val-env/success"))
+    least_seeds: int = field(default=LEAST_SEEDS, metadata=at_least(LEAST_SEEDS))
+    published_is: str = field(default="best", metadata=one_of("best", "final"))
+    noise: dict[str, float] = field(default_factory=dict)
+    noise_from: str = ""
+    curves: tuple[Curve, ...] = ()
+    covers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.comparisons]
+        if len(set(names)) < len(names):
+            raise RecipeError("Two comparisons of a protocol have one name.")
+        if not any(one.decides for one in self.comparisons):
+            raise RecipeError("No comparison of a protocol decides: set decides of one to true.")
+        if bool(self.noise) != bool(self.noise_from):
+            raise RecipeError("noise and noise_from of a protocol belong together.")
+
+    def statistic_of(self, comparison: Comparison) -> Statistic:
+        """The comparison's own, or the protocol's."""
+        return comparison.statistic or self.statistic
+
+    def check(
+        self, name: str, seeds: Sequence[int], variants: Collection[str], panels: Collection[str], published: set[str]
+    ) -> None:
+        """Refuse what does not fit the sweep.
+
+        Args:
+            name: the sweep's.
+            seeds, variants, panels: the sweep's.
+            published: panels with published numbers.
+
+        Raises:
+            RecipeError: too few seeds or seeds whose streams can meet; a variant or panel that there is not; a
+                published number without noise.
+        """
+        if len(seeds) < self.least_seeds:
+            raise RecipeError(f"seeds of {name} are {len(seeds)} and its protocol needs {self.least_seeds}.")
+        for one, other in pairwise(sorted(seeds)):
+            if other - one < SEED_DISTANCE:
+                raise RecipeError(
+                    f"seeds of {name}: {one} and {other} are {other - one} apart, and runs could meet the same initial "
+                    f"states: put seeds {SEED_DISTANCE} apart."
+                )
+        used = [
+            *(variant for one in self.comparisons for variant in one.variants),
+            *(one.variant for one in self.curves),
+        ]
+        for variant in used:
+            if variant not in variants:
+                raise RecipeError(f"protocol of {name} names the variant {variant}: {nearest(variant, variants)}")
+        for panel in [*self.noise, *(one.panel for one in self.curves)]:
+            if panel not in panels:
+                raise RecipeError(f"protocol of {name} names the panel {panel}: {nearest(panel, panels)}")
+        if missing := sorted(published - set(self.noise)):
+            raise RecipeError(
+                f"protocol.noise of {name} says nothing of the panel {missing[0]}, which has published numbers."
+            )

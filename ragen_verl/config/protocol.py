@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from ragen_verl.config.schema import FILLED, at_least, one_of
 from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.names import HELD_OUT_SUCCESS
 
 __all__ = ["Comparison", "Cost", "Curve", "Event", "Protocol", "Statistic"]
 
@@ -178,7 +179,7 @@ class Protocol:
     comparisons: tuple[Comparison, ...] = field(metadata=FILLED)
     rule: str = field(metadata=FILLED)
     cost: Cost
-    statistic: Statistic = field(default_factory=lambda: Statistic(metric="val-env/success"))
+    statistic: Statistic = field(default_factory=lambda: Statistic(metric=HELD_OUT_SUCCESS))
     least_seeds: int = field(default=LEAST_SEEDS, metadata=at_least(LEAST_SEEDS))
     published_is: str = field(default="best", metadata=one_of("best", "final"))
     noise: dict[str, float] = field(default_factory=dict)

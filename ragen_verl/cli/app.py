@@ -16,6 +16,8 @@ from ragen_verl.cli.eval import evaluate
 from ragen_verl.cli.export import export
 from ragen_verl.cli.gate import EPILOG as GATE_EPILOG
 from ragen_verl.cli.gate import gate
+from ragen_verl.cli.leaderboard import EPILOG as BOARD_EPILOG
+from ragen_verl.cli.leaderboard import leaderboard
 from ragen_verl.cli.recipes import recipes
 from ragen_verl.cli.report import report
 from ragen_verl.cli.resume import resume
@@ -57,6 +59,7 @@ def main(
 app.command(epilog=EPILOG)(train)
 app.command()(resume)
 app.command("eval", epilog=EVAL_EPILOG)(evaluate)
+app.command(epilog=BOARD_EPILOG)(leaderboard)
 app.command(epilog=ASSESS_EPILOG)(assess)
 app.command(epilog=GATE_EPILOG)(gate)
 app.command()(watch)

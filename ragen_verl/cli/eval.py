@@ -62,13 +62,14 @@ def evaluate(
         per_minute=per_minute,
     )
     rollout = config.actor_rollout_ref.rollout
+    length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
     folder = out or Path("runs/eval") / recipe.replace("/", "-").removesuffix(".yaml")
     settings = {"recipe": recipe, "overrides": list(overrides or []), "ragen": _played(ragen)}
     records = {}
     for spec in specs:
         with ExitStack() as stack:
             with Console(stderr=True).status(f"{spec.text}: starting ..."):
-                player = stack.enter_context(spec.opened(config, sampling, _ask))
+                player = stack.enter_context(spec.opened(sampling, dtype=str(rollout.dtype), context=length, ask=asked))
             name = player.name if player.name not in records else spec.text
             records[name] = play(
                 ragen,
@@ -77,7 +78,7 @@ def evaluate(
                 folder / re.sub(r"[^\w.-]+", "_", name),
                 lengths=(rollout.prompt_length, rollout.response_length),
                 settings=settings,
-                progress=stack.enter_context(_bar(name)),
+                progress=stack.enter_context(bar(name)),
             )
     found = results(records, prices if any(prices) else None)
     title = f"{recipe}: {len(plan)} held-out episodes"
@@ -94,15 +95,17 @@ def _played(ragen: Any) -> str:
     return repr((ragen.splits, ragen.rollout))
 
 
-def _ask(text: str) -> str:
+def asked(text: str) -> str:
+    """What a person at the keyboard types in answer to a text."""
     console().print(text, markup=False)
     return typer.prompt("actions")
 
 
 @contextmanager
-def _bar(name: str) -> Iterator[Callable[[int, int], None]]:
+def bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of episodes on stderr; yields what tells it how many are done, of how many."""
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     shown = (TextColumn(one) if isinstance(one, str) else one for one in columns)
-    with Progress(*shown, console=Console(stderr=True)) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with Progress(*shown, console=Console(stderr=True)) as display:
+        task = display.add_task(name, total=None)
+        yield lambda done, total: display.update(task, completed=done, total=total)

@@ -69,11 +69,13 @@ class Policy:
         name: in tables and files.
         concurrency: episodes it can play at the same time; None leaves it to the evaluation.
         exact: whether its conversations are token ids, so that the recipe's limits on tokens hold.
+        context: most tokens of a conversation that its model can take; None where that is not known.
     """
 
     name: str
     concurrency: int | None = None
     exact: bool = False
+    context: int | None = None
 
     def chat(self, protocol: Protocol) -> Any:
         """What turns messages into what the player is given."""
@@ -193,6 +195,7 @@ class Endpoint(Policy):
         tokenizer: a Hugging Face tokenizer makes the policy exact: prompts are sent as token ids to the completions
             route and the sampled ids come back, as in training. That takes a vLLM server. None sends messages.
         name: in tables; None takes the model's.
+        context: most tokens of a conversation.
 
     Raises:
         MissingExtra: the openai package is not installed.
@@ -206,6 +209,7 @@ class Endpoint(Policy):
         sampling: Sampling | None = None,
         tokenizer: Any = None,
         name: str | None = None,
+        context: int | None = None,
     ) -> None:
         try:
             import openai
@@ -213,7 +217,7 @@ class Endpoint(Policy):
             raise MissingExtra('A policy behind an API needs openai: run pip install "openai>=1".') from None
         self.model, self.url, self.sampling = model, url, sampling or Sampling()
         self.name, self.exact, self.concurrency = name or model, tokenizer is not None, self.sampling.concurrency
-        self._tokenizer = tokenizer
+        self._tokenizer, self.context = tokenizer, context
         self._pace = _Pace(self.sampling.per_minute)
         try:
             self.client = openai.AsyncOpenAI(

@@ -64,14 +64,19 @@ def evaluate(
     played = {"arguments": arguments, "shared_group_rng": ragen.rollout.shared_group_rng}
     _same_settings(folder / "settings.json", {**policy.settings(), **played, **settings})
     file = folder / "episodes.jsonl"
-    done = {key: one for key, one in _done(file) if one["stop_reason"] != str(StopReason.ENGINE_ERROR)}
-    wanted = {episode.key for episode in plan}
-    done = {key: one for key, one in done.items() if key in wanted}
+    done = recorded(folder, plan)
     missing = [episode for episode in plan if episode.key not in done]
     progress(len(done), len(plan))
     if missing:
         asyncio.run(_play_all(ragen, policy, missing, file, lengths, done, lambda: progress(len(done), len(plan))))
     return [done[episode.key] for episode in plan]
+
+
+def recorded(folder: Path, plan: Sequence[Episode]) -> dict[tuple, dict[str, Any]]:
+    """The records of a plan's episodes that a folder has, by their keys; those that the engine failed are left out."""
+    wanted, failed = {episode.key for episode in plan}, str(StopReason.ENGINE_ERROR)
+    found = {key: one for key, one in _done(folder / "episodes.jsonl") if one["stop_reason"] != failed}
+    return {key: one for key, one in found.items() if key in wanted}
 
 
 async def _play_all(
@@ -89,7 +94,7 @@ async def _play_all(
     prompt, response = lengths
     limits = Limits(
         response_length=ragen.rollout.response_length,
-        context_length=prompt + response if policy.exact else _UNLIMITED,
+        context_length=min(prompt + response, policy.context or _UNLIMITED) if policy.exact else _UNLIMITED,
         step_timeout=ragen.rollout.step_timeout,
         prompt_length=prompt if policy.exact and context.row_per_turn else None,
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-from omegaconf import DictConfig
 
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.evaluation.policies import Endpoint, Person, Policy, Sampling, Scripted
@@ -62,12 +61,15 @@ class Spec:
         raise RecipeError(f"The policy {text!r} has no known form: {nearest(form, known)} Forms: {', '.join(FORMS)}.")
 
     @contextmanager
-    def opened(self, config: DictConfig, sampling: Sampling, ask: Callable[[str], str] = input) -> Iterator[Policy]:
+    def opened(
+        self, sampling: Sampling, *, dtype: str, context: int, ask: Callable[[str], str] = input
+    ) -> Iterator[Policy]:
         """The policy, with whatever it needs while it plays.
 
         Args:
-            config: the whole recipe.
             sampling: how an endpoint is asked.
+            dtype: of a checkpoint's or a folder's weights and arithmetic, as vLLM takes it.
+            context: most tokens of a conversation that a checkpoint or a folder is served for; no more than its own.
             ask: how a person is asked.
         """
         if self.form in SCRIPTED:
@@ -79,12 +81,12 @@ class Spec:
         else:
             from transformers import AutoTokenizer
 
-            folder, rollout = self._folder(), config.actor_rollout_ref.rollout
-            length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
-            with serving(folder, dtype=str(rollout.dtype), max_model_len=length) as url:
+            folder = self._folder()
+            context = min(context, _longest(folder) or context)
+            with serving(folder, dtype=dtype, max_model_len=context) as url:
                 tokenizer = AutoTokenizer.from_pretrained(folder)
                 name = Path(self.name).name + (f"@{self.at or LAST}" if self.form == "run" else "")
-                yield Endpoint(NAME, url, sampling, tokenizer, name=name)
+                yield Endpoint(NAME, url, sampling, tokenizer, name=name, context=context)
 
     def _folder(self) -> Path:
         """The Hugging Face folder; a run's checkpoint is exported into the run's folder first, once."""
@@ -94,3 +96,12 @@ class Spec:
         checkpoint = find(run, which)
         folder = run.path / "exports" / checkpoint.name
         return folder if (folder / "README.md").is_file() else export(run, which, folder)
+
+
+def _longest(folder: Path) -> int | None:
+    """Most tokens that a model was made for; None where its configuration does not say so."""
+    try:
+        found = json.loads((folder / "config.json").read_text("utf-8")).get("max_position_embeddings")
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, int) else None

@@ -46,7 +46,7 @@ def rate(outcomes: Sequence[Sequence[bool]]) -> Estimate:
         wins = sum(one[0] for one in outcomes)
         interval = stats.binomtest(wins, len(outcomes)).proportion_ci(CONFIDENCE, method="wilson")
         return Estimate(wins / len(outcomes), float(interval.low), float(interval.high), len(outcomes))
-    return _bounded(mean([float(np.mean(one)) for one in outcomes]))
+    return bounded(mean([float(np.mean(one)) for one in outcomes]))
 
 
 def mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
@@ -81,7 +81,26 @@ def difference(first: Sequence[float], second: Sequence[float], confidence: floa
     return Estimate(value, value - half, value + half, len(first) + len(second))
 
 
-def _bounded(one: Estimate) -> Estimate:
+def stratified(strata: Sequence[Sequence[float]]) -> Estimate:
+    """The mean of the strata's means, each stratum with the same weight whatever its size.
+
+    Args:
+        strata: for each stratum one number for each of its initial states; at least one stratum, at least two states.
+
+    Returns:
+        With the t-interval of the strata's variances, degrees of freedom after Satterthwaite (1946).
+    """
+    value, states = float(np.mean([np.mean(one) for one in strata])), sum(len(one) for one in strata)
+    parts = [float(np.var(one, ddof=1)) / len(one) / len(strata) ** 2 for one in strata]
+    half = 0.0
+    if sum(parts):
+        freedom = sum(parts) ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, strata, strict=True))
+        half = float(sum(parts) ** 0.5 * stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
+    return Estimate(value, value - half, value + half, states)
+
+
+def bounded(one: Estimate) -> Estimate:
+    """The same estimate with the ends of its interval cut to [0, 1]."""
     if one.low is None or one.high is None:
         return one
     return Estimate(one.value, max(0.0, one.low), min(1.0, one.high), one.states)

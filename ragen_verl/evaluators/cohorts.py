@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.evaluation.statistics import Estimate, mean, rate
+from ragen_verl.evaluation.statistics import Estimate, bounded, mean, rate
 from ragen_verl.evaluation.summary import interval
 from ragen_verl.evaluators.registry import HIGHER, Evaluator
 from ragen_verl.evaluators.saved import Played
@@ -109,9 +109,7 @@ def estimate(trajectories: Iterable[Played], measure: Measure) -> Estimate | Non
     if measure.bounded and all(value in (0.0, 1.0) for values in states for value in values):
         return rate([[bool(value) for value in values] for values in states])
     found = mean([float(np.mean(values)) for values in states])
-    if measure.bounded and found.low is not None and found.high is not None:
-        found = replace(found, low=max(0.0, found.low), high=min(1.0, found.high))
-    return found
+    return bounded(found) if measure.bounded else found
 
 
 def variance(trajectories: Iterable[Played]) -> Estimate | None:

@@ -22,6 +22,7 @@ COMMANDS = [
     "train",
     "resume",
     "eval",
+    "leaderboard",
     "assess",
     "gate",
     "runs",

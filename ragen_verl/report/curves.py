@@ -113,9 +113,11 @@ class Drawing:
             self.ticks = [float(one) for one in LogLocator(numticks=5).tick_values(min(values), max(values))]
         else:
             low, high = min(values), max(values)
-            around = max(high - low, 1e-3 * max(abs(high), 1e-9))
-            low = 0.0 if 0 <= low < 0.6 * high else low
-            ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, max(high, low + around))
+            if high - low < 0.02 * abs(high):  # a flat line stands in the middle, not between rounding errors
+                low, high = low - 0.1 * abs(low), high + 0.1 * abs(high)
+            elif 0 <= low < 0.6 * high:
+                low = 0.0
+            ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high if high > low else low + 1)
             self.ticks = [float(one) for one in ticks]
         self.low, self.high = self.ticks[0], self.ticks[-1]
         self.steps = [

@@ -19,7 +19,18 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from ragen_verl.report.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, drawings, marks
-from ragen_verl.report.facts import before_and_after, device_hours, differing, duration, facts, phases, seconds
+from ragen_verl.report.facts import (
+    OTHER,
+    PHASES,
+    TESTING,
+    before_and_after,
+    device_hours,
+    differing,
+    duration,
+    facts,
+    phases,
+    seconds,
+)
 from ragen_verl.report.facts import tokens_per_second as rate
 from ragen_verl.report.reading import Run
 from ragen_verl.report.selection import LIMIT, chosen, shortened
@@ -67,6 +78,7 @@ def render(runs: Sequence[Run], limit: int = LIMIT, live: bool = False) -> bytes
         marks=[mark for run in runs for mark in marks(run)] if len(runs) == 1 else [],
         results=[before_and_after(run) for run in runs],
         phases=[phases(run) for run in runs],
+        order=[*PHASES, OTHER, TESTING],
         took=[duration(seconds(run)) for run in runs],
         rates=[rate(run) for run in runs],
         hours=[device_hours(run) for run in runs],

@@ -18,13 +18,13 @@ LEAST = 64
 def chosen(run: Run, limit: int = LIMIT) -> tuple[dict[tuple[str, int], list[dict[str, Any]]], int]:
     """Trajectories for the page, whole groups of them.
 
-    Where all fit in they are all there. Otherwise as many steps as get `LEAST` trajectories each: first and last of
-    each split, those where the verdict warned, and others evenly between; of each step the first groups, so that
+    Where all fit in they are all there. Otherwise about `LEAST` of as many steps as there is room for: first and last
+    of each split, those where the verdict warned, and others evenly between; of each step the first groups, so that
     held-out states are the same ones at every step.
 
     Args:
         run: the run.
-        limit: about how many; at least one group of each split's first and last step.
+        limit: about how many; the last step that fits in has one whole group at least.
 
     Returns:
         (split, step) -> its trajectories, and how many trajectories the run has in all.
@@ -33,10 +33,14 @@ def chosen(run: Run, limit: int = LIMIT) -> tuple[dict[tuple[str, int], list[dic
     total = sum(sizes.values())
     if total <= limit:
         return {place: run.records(*place) for place in sorted(sizes)}, total
-    order = _by_interest(list(sizes), {mark.step for mark in marks(run)})
-    taken = order[: max(4, limit // LEAST)]
-    share = max(1, limit // len(taken))
-    return {place: _first_groups(run.records(*place), share) for place in sorted(taken)}, total
+    share, left = max(LEAST, limit // len(sizes)), limit
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for place in _by_interest(list(sizes), {mark.step for mark in marks(run)}):
+        if left <= 0:
+            break
+        found[place] = _first_groups(run.records(*place), min(share, left))
+        left -= len(found[place])
+    return dict(sorted(found.items())), total
 
 
 def shortened(text: str) -> str:

@@ -17,7 +17,7 @@ PROJECT := $(VENV)/.project-$(call hash,requirements/cpu.lock pyproject.toml set
 DEV := $(VENV)/.dev-$(call hash,requirements/cpu.lock requirements/dev.lock)
 SLOW := $(VENV)/.slow-$(call hash,requirements/cpu.lock requirements/dev.lock requirements/slow.lock)
 
-.PHONY: train install add test test-slow bench lint format lock clean help
+.PHONY: train install add test test-slow test-pages bench lint format lock clean help
 
 train: $(PROJECT) ## install, then train RECIPE (default nano/frozen_lake)
 	@$(BIN)/ragen-verl train $(RECIPE) $(ARGS)
@@ -32,6 +32,11 @@ test: lint ## what .ci/run calls: checks, then every test that is not slow
 
 test-slow: $(SLOW) $(PROJECT) ## the tests that take minutes each
 	@$(BIN)/python -m pytest tests -m slow
+
+test-pages: $(SLOW) $(PROJECT) ## the report in a real Chromium, which is installed where there is none
+	@command -v chromium chromium-browser google-chrome >/dev/null || { apt-get update && apt-get install -y chromium; } \
+	  || $(BIN)/python -m playwright install --with-deps chromium
+	@$(BIN)/python -m pytest tests/report/test_page_in_browser.py -m slow
 
 bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and saved as JSON
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -50,19 +50,21 @@ def render(runs: Sequence[Run], limit: int = LIMIT, live: bool = False) -> bytes
         live: the page is served and asks for news of the run.
     """
     parts, blocks, total = [], [], 0
+    preambles: dict[str, int] = {}
     for number, run in enumerate(runs):
         records, count = chosen(run, limit // len(runs))
         total += count
         for (split, step), found in records.items():
             if found:
                 parts.append({"run": number, "split": split, "step": step, "items": _columns(found)})
-                blocks.append([_compact(one) for one in found])
+                blocks.append([_compact(one, preambles) for one in found])
     shown = drawings(runs)
     index = {
         "runs": [run.name for run in runs],
         "fields": _LISTED,
         "parts": parts,
         "outcomes": OUTCOMES,
+        "preambles": list(preambles),
         "hidden": HIDDEN,
         "charts": [one.data() for one in shown],
         "geometry": {"left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM, "width": WIDTH},
@@ -100,15 +102,26 @@ def _columns(records: Sequence[dict[str, Any]]) -> list[list[Any]]:
     return [[record[name] for name in _LISTED] for record in records]
 
 
-def _compact(record: dict[str, Any]) -> dict[str, Any]:
+def _compact(record: dict[str, Any], preambles: dict[str, int]) -> dict[str, Any]:
     """What the index does not have of a trajectory; an observation that is the next turn's state is left out."""
     turns = []
     for number, turn in enumerate(record["turns"]):
         short = {name: shortened(value) if isinstance(value, str) else value for name, value in turn.items()}
         if number + 1 < len(record["turns"]) and turn["observation"] == record["turns"][number + 1]["state"]:
             del short["observation"]
+        short["tokens"] = _tokens(turn["tokens"] or {})
         turns.append({name: value for name, value in short.items() if value not in (None, "", [], {})})
-    return {"error": shortened(record["error"]), "seconds": record["seconds"], "turns": turns}
+    found = {"error": shortened(record["error"]), "seconds": record["seconds"], "turns": turns}
+    if task := shortened(record["preamble"]):
+        found["preamble"] = preambles.setdefault(task, len(preambles))
+    return found
+
+
+def _tokens(tokens: dict[str, list]) -> dict[str, Any]:
+    """Tokens with rounded numbers; one number stands for a list of equal ones."""
+    rounded = {name: [one if one is None else float(f"{one:.4g}") for one in values] for name, values in tokens.items()}
+    short = {name: values[0] if len(set(values)) == 1 else values for name, values in rounded.items()}
+    return short | ({"sizes": tokens["sizes"]} if tokens else {})
 
 
 def _policy(script: str, style: str, live: bool) -> str:

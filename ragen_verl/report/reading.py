@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +15,9 @@ import yaml
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.report.trajectories import normalise
-from ragen_verl.rollout.trajectory import RECORD_SCHEMA
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
 
 SPLITS = ("train", "val", "generalisation")
 SILENT = 900.0
@@ -94,19 +95,19 @@ class Run:
     def records(self, split: str, step: int) -> list[dict[str, Any]]:
         """The trajectories of a step, normalised; lines that are none are left out, with a note."""
         file = self.files.get(split, {}).get(step)
-        if file is None:
-            return []
-        found, bad = read_jsonl(file)
-        records = [one for record in found if (one := normalise(record)) is not None]
-        if bad := bad + len(found) - len(records):
-            self.note(f"{self.relative(file)}: {_lines(bad)} no trajectory (cut short or damaged) and left out.")
-        if any(finite(record.get("schema")) and record["schema"] > RECORD_SCHEMA for record in found):
-            self.note(f"{self.relative(file)} is of a newer version: fields that this one does not know are left out.")
-        return records
-
-    def relative(self, file: Path) -> str:
-        """A file's path inside the folder."""
-        return file.relative_to(self.folder.path).as_posix()
+        found: list[dict[str, Any]] = []
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", TrajectoryWarning)
+            try:
+                for record in read_file(file) if file else ():
+                    shown = normalise(record)
+                    found += [shown] if shown else []
+            except (OSError, RecursionError) as error:
+                warnings.warn(f"{file} can be read in part only: {error}.", TrajectoryWarning, stacklevel=1)
+        if told:
+            more = f" ({len(told) - 1} more of its lines are so too.)" if len(told) > 1 else ""
+            self.note(str(told[0].message).replace(f"{self.folder.path}/", "") + more)
+        return found
 
     def note(self, sentence: str) -> None:
         """Remember what could not be read, once."""
@@ -141,7 +142,7 @@ def read_run(path: str | Path) -> Run:
     run.versions = _mapping(run, folder.path / "versions.json", json.loads)
     run.verdict = _mapping(run, folder.verdict, json.loads, needed=False)
     run.summary = _mapping(run, folder.summary, json.loads, needed=False)
-    rows, bad = read_jsonl(folder.metrics) if folder.metrics.is_file() else ([], 0)
+    rows, bad = _read_jsonl(folder.metrics) if folder.metrics.is_file() else ([], 0)
     steps = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}  # the last row of a step counts
     run.rows = [steps[step] for step in sorted(steps)]
     if bad := bad + sum(not isinstance(row.get("step"), int) for row in rows):
@@ -153,7 +154,7 @@ def read_run(path: str | Path) -> Run:
     return run
 
 
-def read_jsonl(file: Path) -> tuple[list[dict[str, Any]], int]:
+def _read_jsonl(file: Path) -> tuple[list[dict[str, Any]], int]:
     """The JSON objects of a file, one a line, and the number of other lines (empty ones aside)."""
     found, bad = [], 0
     for line in file.read_text("utf-8", errors="replace").split("\n"):

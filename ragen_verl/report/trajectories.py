@@ -10,7 +10,6 @@ from typing import Any
 SOLVED, FAILED, EXCLUDED = "solved", "failed", "excluded"
 OUTCOMES = (SOLVED, FAILED, EXCLUDED)
 
-_PER_TOKEN = ("log_probs", "advantages", "mask")
 _USUAL = {"success", "action_is_valid", "action_is_effective"}  # infos that other fields say already
 
 
@@ -18,18 +17,21 @@ def normalise(record: Mapping[str, Any]) -> dict[str, Any] | None:
     """A record as it is shown; None if it is no trajectory. Every field has the type that it should have.
 
     Args:
-        record: a line of a trajectories file, of any schema.
+        record: as `ragen_verl.runs.trajectories` reads it, of any schema.
 
     Returns:
         `env`, `seed`, `rollout_index`, `stop_reason`, `outcome` (one of `OUTCOMES`), `kept` (by the filter; None where
-        nothing says so), `return`, `error`, `seconds`, and `turns`, each with the fields of `Turn.record` that are
-        shown. Numbers that are none are None, texts that are none are "".
+        nothing says so), `return`, `error`, `seconds`, `preamble` (system message and task as one text), and `turns`,
+        each with the fields of `Turn.record` that are shown, `advantage` (mean over the tokens that are trained on)
+        and `tokens` (None, or `sizes` in characters and the numbers of each token that there are). Numbers that are
+        none are None, texts that are none are "".
     """
     turns, seed = record.get("turns"), _number(record.get("seed"))
     if not isinstance(turns, list) or seed is None:
         return None
     success, excluded = bool(record.get("success")), bool(record.get("excluded"))
-    kept = record.get("kept")
+    kept, preamble = record.get("kept"), record.get("preamble")
+    task = [_text(preamble.get(name)) for name in ("system", "head")] if isinstance(preamble, Mapping) else []
     return {
         "env": _text(record.get("env", record.get("env_id"))),
         "seed": int(seed),
@@ -40,30 +42,44 @@ def normalise(record: Mapping[str, Any]) -> dict[str, Any] | None:
         "return": _number(record.get("return")),
         "error": _text(record.get("error")),
         "seconds": _number(record.get("seconds")),
+        "preamble": "\n\n".join(one for one in task if one),
         "turns": [_turn(turn) for turn in turns if isinstance(turn, Mapping)],
     }
 
 
 def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    infos = [info for info in turn.get("infos") or () if isinstance(info, Mapping)]
+    infos = [info for info in _list(turn.get("infos")) if isinstance(info, Mapping)]
+    tokens = _tokens(turn)
+    trained = _trained(tokens or {})
     return {
-        **{name: _text(turn.get(name)) for name in ("state", "reasoning", "response", "observation")},
+        **{name: _text(turn.get(name)) for name in ("user", "state", "reasoning", "prefix", "response", "observation")},
         **{name: [_text(one) for one in _list(turn.get(name))] for name in ("actions", "executed")},
-        **{name: _number(turn.get(name)) for name in ("reward", "penalty", "advantage")},
+        **{name: _number(turn.get(name)) for name in ("reward", "penalty")},
         **{name: bool(turn.get(name, True)) for name in ("format_ok", "valid", "effective")},
         "response_tokens": int(_number(turn.get("response_tokens")) or 0),
         "infos": {key: _text(value) for info in infos for key, value in info.items() if key not in _USUAL},
-        "tokens": _tokens(turn),
+        "advantage": sum(trained) / len(trained) if trained else None,
+        "tokens": tokens,
     }
 
 
 def _tokens(turn: Mapping[str, Any]) -> dict[str, list] | None:
-    """The texts of the sampled tokens and their numbers, as far as the record has them and their lengths agree."""
-    texts = [_text(one) for one in _list(turn.get("tokens"))]
-    if not texts:
+    """Where each sampled token ends and its numbers, as far as their lengths agree."""
+    found = turn.get("tokens")
+    starts = _list(found.get("offsets")) if isinstance(found, Mapping) else []
+    if not starts or not all(isinstance(one, int) for one in starts) or starts != sorted(starts):
         return None
-    found = {name: [_number(one) for one in _list(turn.get(name))] for name in _PER_TOKEN}
-    return {"texts": texts, **{name: values for name, values in found.items() if len(values) == len(texts)}}
+    ends = [*starts[1:], max(len(_text(turn.get("response"))), starts[-1])]
+    numbers = {name: [_number(one) for one in _list(found.get(name))] for name in ("log_probs", "advantages", "mask")}
+    sizes = [end - start for start, end in zip([0, *starts[1:]], ends, strict=True)]
+    return {"sizes": sizes, **{name: values for name, values in numbers.items() if len(values) == len(starts)}}
+
+
+def _trained(tokens: Mapping[str, list]) -> list[float]:
+    """Advantages of the tokens that the update has a loss on."""
+    advantages = tokens.get("advantages", [])
+    mask = tokens.get("mask", [1] * len(advantages))
+    return [one for one, trained in zip(advantages, mask, strict=False) if trained and one is not None]
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,9 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     folder = small_run(tmp_path, steps=1)
     with (folder.trajectories("train") / "000001.jsonl").open("a") as file:
         file.write('{"turns": [')
-    assert "1 line is no trajectory" in run("report", tmp_path).output
-    assert "1 line is no trajectory" in run("show", tmp_path).output
+    told = "trajectories/train/000001.jsonl, line 13, is left out: it is cut short."
+    assert told in run("report", tmp_path).output
+    assert told in run("show", tmp_path).output
 
 
 @pytest.mark.parametrize("command", ["report", "watch", "show"])

@@ -14,6 +14,8 @@ from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
 
 GROUPS, MEMBERS, STATES = 3, 4, 6
+ACTIONS = ("Left", "Right", "Up")
+TOKEN = 5  # characters
 CONFIG = {
     "actor_rollout_ref": {"model": {"path": "a/model"}, "rollout": {"n": MEMBERS, "val_kwargs": {"n": 1}}},
     "trainer": {"total_training_steps": 8, "nnodes": 1, "n_gpus_per_node": 2, "device": "cuda"},
@@ -33,14 +35,18 @@ def trajectory(
     played = []
     for number in range(1, turns + 1):
         words = said(step, seed, index, number)
-        action = ("Left", "Right", "Up")[(seed + index + number) % 3]
+        text = f"{words}</think><answer>{ACTIONS[(seed + index + number) % 3]}</answer>"
+        action = ACTIONS[(seed + index + number) % 3]
+        ids = list(range(-(-len(text) // TOKEN)))
         played.append(
             Turn(
                 state=f"state {number} of seed {seed}",
                 prompt_ids=[1, 2, 3],
-                response_ids=[4, 5],
-                log_probs=[-0.1, -2.0],
-                text=f"<think>{words}</think><answer>{action}</answer>",
+                response_ids=ids,
+                log_probs=[-0.5 * (one % 4) for one in ids],
+                user=f"You see state {number}.",
+                prefix="<think>",
+                text=text,
                 think=words,
                 format_ok=True,
                 actions=[action, "Down"],
@@ -55,10 +61,23 @@ def trajectory(
     solved = (seed + index + step) % 3 == 0
     played[-1].reward = float(solved)
     reason = StopReason.SOLVED if solved else StopReason.TURN_BUDGET
-    return Trajectory(env, seed, index, turns=played, stop_reason=reason, seconds=0.5)
+    texts = {"system": "You are a helper.", "head": "Walk to the goal."}
+    return Trajectory(env, seed, index, turns=played, stop_reason=reason, seconds=0.5, **texts)
 
 
-def small_run(path: Path, steps: int = 4, said: Callable = says, spike: int | None = None, **sizes: int) -> RunFolder:
+def offsets(ids: list[int]) -> list[int]:
+    """Where each token of a small run's responses begins: they all have `TOKEN` characters."""
+    return [TOKEN * one for one in ids]
+
+
+def small_run(
+    path: Path,
+    steps: int = 4,
+    said: Callable = says,
+    spike: int | None = None,
+    tokens: bool = False,
+    **sizes: int,
+) -> RunFolder:
     """A finished run.
 
     Args:
@@ -66,12 +85,14 @@ def small_run(path: Path, steps: int = 4, said: Callable = says, spike: int | No
         steps: how many; every second one is followed by an evaluation.
         said: (step, seed, index, turn) -> what the model answers.
         spike: from this step on the gradient norm is huge, which the verdict warns of.
+        tokens: records have tokens; the advantage of a trajectory's tokens is its rollout index less one.
         sizes: `groups`, `members`, `states`, `turns` where they are not those of this module.
     """
     groups, members = sizes.get("groups", GROUPS), sizes.get("members", MEMBERS)
     states, turns = sizes.get("states", STATES), sizes.get("turns", 2)
     folder = RunFolder(path)
     folder.begin(OmegaConf.create(CONFIG), step=0)
+    at = offsets if tokens else None
     lines = [{"step": 0}, *healthy(0, max(steps, 1))[:steps]]
     for line in lines:
         step = line["step"]
@@ -79,12 +100,15 @@ def small_run(path: Path, steps: int = 4, said: Callable = says, spike: int | No
         if spike is not None and step >= spike:
             line["actor/grad_norm"] *= 1e4
         if step % 2 == 0:
-            held_out = [trajectory(step, seed, 0, said, turns).record() for seed in range(states)]
+            held_out = [trajectory(step, seed, 0, said, turns).record(at) for seed in range(states)]
             folder.write_trajectories("val", step, held_out)
             line |= summarize(held_out, "val-env")
         if step:
             seeds = range(100 + groups * (step - 1), 100 + groups * step)
-            played = [trajectory(step, seed, i, said, turns).record() for seed in seeds for i in range(members)]
+            played = [trajectory(step, seed, i, said, turns).record(at) for seed in seeds for i in range(members)]
+            for one in played if tokens else ():
+                for turn in one["turns"]:
+                    turn["tokens"]["advantages"] = [one["rollout_index"] - 1.0] * len(turn["tokens"]["ids"])
             folder.write_trajectories("train", step, [{**one, "kept": one["seed"] % 2 == 0} for one in played])
             line |= summarize(played, "train") | {"train/success": line["train/success"]}
             line |= {"timing_s/step": 10.0, "timing_s/gen": 4.0, "timing_s/update_actor": 5.0, "timing_s/testing": 2.0}

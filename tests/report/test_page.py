@@ -101,7 +101,7 @@ def test_texts_of_damaged_files_are_escaped_in_the_markup(tmp_path: Path) -> Non
     assert sum(attributes.get("type") != "application/json" for attributes, _ in page.scripts) == 1
     assert not [tag for tag, _ in page.tags if tag == "img"]
     assert "\\u202e" in page.text and "\u202e" not in page.text and "{{ 7*7 }}" in page.text
-    assert page.data("part-0")[0]["error"] == ATTACK
+    assert page.data("part-0")[0]["error"] == ATTACK.replace("\ud800", "?")
 
 
 def test_a_folders_name_is_escaped_too(tmp_path: Path) -> None:

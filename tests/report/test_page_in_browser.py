@@ -158,6 +158,25 @@ def test_the_first_difference_in_a_group_is_marked(tmp_path: Path, opened: Calla
     assert tab.locator(".turn.parts b").all_inner_texts() == ["Turn 1", "Turn 1"]
 
 
+def test_tokens_are_shaded_by_what_is_chosen(tmp_path: Path, opened: Callable) -> None:
+    folder = small_run(tmp_path / "run", said=lambda *_: "a 👩 ??", tokens=True)
+    tab = opened(folder.path)
+    tab.locator(".cell").nth(3).click()
+    first = tab.locator("pre.reasoning").first
+    assert first.inner_text().startswith("<think>a 👩 ??</think><answer>")
+    token = first.locator(".token").nth(3)  # the fourth five characters, of which one has two UTF-16 units
+    assert token.inner_text() == "answe"
+    assert token.get_attribute("title") == "log-prob −1.5, advantage 2, response mask 1"
+    colours = {}
+    for shade in ("log_probs", "advantages", "mask", "none"):
+        tab.locator(".shade").select_option(shade)
+        colours[shade] = [one.evaluate("node => node.style.background") for one in first.locator(".token").all()]
+    assert len(set(colours["log_probs"])) == 4 and len(set(colours["advantages"])) == 1
+    assert colours["log_probs"][3] != colours["advantages"][3] and set(colours["none"]) == {""}
+    tab.locator("summary", has_text="Task, as the model read it").click()
+    assert "Walk to the goal." in tab.locator(".episode").inner_text()
+
+
 def test_a_curve_shows_values_and_leads_to_its_step(tmp_path: Path, opened: Callable) -> None:
     tab = opened(small_run(tmp_path / "run", steps=10).path)
     chart = tab.locator(".panel svg").first

@@ -41,7 +41,7 @@ def test_lines_cut_short_are_left_out_and_counted(tmp_path: Path) -> None:
     assert len(run.records("train", 2)) == GROUPS * MEMBERS - 1
     assert run.step == 4
     assert any(note.startswith("metrics.jsonl: 3 lines are no step") for note in run.notes)
-    assert any(note.startswith("trajectories/train/000002.jsonl: 1 line is no trajectory") for note in run.notes)
+    assert any("trajectories/train/000002.jsonl, line 12" in note for note in run.notes)
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "versions.json", "verdict.json", "summary.json"])
@@ -65,19 +65,53 @@ def test_a_run_without_trajectories_or_metrics_says_so(tmp_path: Path) -> None:
     }
 
 
-def test_records_of_the_first_schema_are_read() -> None:
-    old = trajectory(1, 7, 2).record()
-    old["schema"], old["env_id"] = 1, old.pop("env")
-    del old["truncated"]
-    assert normalise(old) == normalise(trajectory(1, 7, 2).record())
+@pytest.mark.parametrize("schema", [1, 2])
+def test_records_of_older_schemas_are_read(tmp_path: Path, schema: int) -> None:
+    folder = small_run(tmp_path, steps=1)
+    new = trajectory(1, 7, 2).record()
+    old = {key: new[key] for key in new if key not in ("package", "protocol", "preamble", "started", "truncated")}
+    old |= {"schema": schema, "turns": [{**turn} for turn in old["turns"]]}
+    for turn in old["turns"]:
+        for key in ("user", "prefix", "shown_from", "generate_seconds", "env_seconds"):
+            del turn[key]
+    if schema == 1:
+        old["env_id"] = old.pop("env")
+    (folder.trajectories("train") / "000001.jsonl").write_text(json.dumps(old))
+    run = read_run(tmp_path)
+    (found,) = run.records("train", 1)
+    expected = normalise(new | {"preamble": None})
+    for turn in expected["turns"]:
+        turn |= {"user": "", "prefix": ""}
+    assert (found, run.notes) == (expected, [])
+
+
+def test_tokens_are_read_with_their_numbers(tmp_path: Path) -> None:
+    run = read_run(small_run(tmp_path, tokens=True).path)
+    record = next(one for one in run.records("train", 1) if one["rollout_index"] == 3)
+    turn = record["turns"][0]
+    sizes = turn["tokens"]["sizes"]
+    assert sum(sizes) == len(turn["response"]) and set(sizes[:-1]) == {5}
+    assert turn["tokens"]["log_probs"][:5] == [0.0, -0.5, -1.0, -1.5, 0.0]
+    assert turn["advantage"] == 2.0 and set(turn["tokens"]["mask"]) == {1.0}
+    assert record["preamble"] == "You are a helper.\n\nWalk to the goal."
+    held_out = run.records("val", 0)[0]["turns"][0]
+    assert held_out["advantage"] is None and set(held_out["tokens"]) == {"sizes", "log_probs", "mask"}
+
+
+@pytest.mark.parametrize("offsets", [None, [], [0, "x"], [3, 0], {"a": 1}, [0, 10**9]])
+def test_tokens_of_another_form_do_no_harm(offsets: object) -> None:
+    record = trajectory(1, 1, 1).record()
+    record["turns"][0]["tokens"] = {"offsets": offsets, "log_probs": [1, 2, 3], "advantages": "x", "mask": None}
+    tokens = normalise(record)["turns"][0]["tokens"]
+    assert tokens is None or set(tokens) == {"sizes"}
 
 
 def test_a_newer_schema_is_noted(tmp_path: Path) -> None:
     folder = small_run(tmp_path, steps=1)
     folder.write_trajectories("train", 1, [{**trajectory(1, 1, 0).record(), "schema": 99, "new": 1}])
     run = read_run(tmp_path)
-    assert len(run.records("train", 1)) == 1
-    assert "is of a newer version" in run.notes[0]
+    assert run.records("train", 1) == []
+    assert run.notes[0].startswith("trajectories/train/000001.jsonl, line 1, is left out: it has schema 99")
 
 
 @pytest.mark.parametrize("bad", [{}, {"turns": 3, "seed": 1}, {"turns": [], "seed": "x"}, {"turns": [], "seed": None}])

@@ -29,6 +29,7 @@ function episode(one, parting) {
     h('div', { class: 'dim small' }, plain(facts.join(' · '))),
     second ? h('div', { class: 'tools' }, h('button', { type: 'button', onclick: () => choose(current) }, 'Stop comparing'))
       : tools(one, record),
+    record.preamble !== undefined && h('details', {}, h('summary', {}, 'Task, as the model read it'), h('pre', {}, ...shown(index.preambles[record.preamble]))),
     record.error && h('p', { class: 'note alarm' }, ...shown(record.error)),
     record.turns.map((turn, number_) => drawTurn(turn, number_, number_ === parting)),
     lastState(record.turns.at(-1)),
@@ -44,7 +45,7 @@ function tools(one, record) {
     h('option', { value: '' }, 'compare with …'),
     group.length > 0 && h('optgroup', { label: 'the same group' }, group.map(option((other_) => `sample ${other_.rollout_index}`))),
     elsewhere.length > 0 && h('optgroup', { label: 'the same state at another step' }, elsewhere.map(option((other_) => `${run(other_)}step ${other_.step}`))));
-  const shades = SHADES.filter((name) => name === 'none' || record.turns.some((turn) => turn.tokens?.[name]));
+  const shades = SHADES.filter((name) => name === 'none' || record.turns.some((turn) => turn.tokens?.[name] !== undefined));
   const choice = shades.length > 1 && h('select', { class: 'shade', 'aria-label': 'Shading of tokens', onchange: (event) => { shade = event.target.value; drawEpisodes(); } },
     shades.map((name) => h('option', { value: name, selected: name === shade }, SHADE_NAMES[name])));
   return h('div', { class: 'tools' },
@@ -66,24 +67,32 @@ function drawTurn(turn, place, parts_) {
       h('div', {}, turn.tokens ? tokens(turn) : [
         turn.reasoning && h('h4', {}, 'Reasoning'), turn.reasoning && h('div', { class: 'reasoning' }, ...shown(turn.reasoning, asked.query))],
       h('h4', {}, actions.length > 1 ? 'Actions' : 'Action'), h('div', {}, actions.length ? actions : h('span', { class: 'dim' }, 'none')),
-      h('details', { open: !actions.length && !turn.tokens }, h('summary', {}, 'Response as sampled'), h('pre', {}, ...shown(turn.response || '', asked.query))),
+      !turn.tokens && h('details', { open: !actions.length }, h('summary', {}, 'Response as sampled'), h('pre', {}, turn.prefix && h('span', { class: 'dim' }, ...shown(turn.prefix)), ...shown(turn.response || '', asked.query))),
+      turn.user && h('details', {}, h('summary', {}, 'Message to the model'), h('pre', {}, ...shown(turn.user, asked.query))),
       turn.infos && h('details', {}, h('summary', {}, 'Infos of the environment'), h('pre', {}, ...shown(Object.entries(turn.infos).map((pair) => pair.join(': ')).join('\n')))))));
 }
 
+/** The response token by token: the shade is the number that was chosen, the title has all of them. */
 function tokens(turn) {
-  const values = turn.tokens[shade], low = values && shade === 'log_probs';
-  const most = values ? Math.max(1e-9, ...values.map((value) => Math.abs(value ?? 0))) : 1;
-  const spans = turn.tokens.texts.map((text, place) => {
-    const value = values?.[place];
-    const about = ['log_probs', 'advantages', 'mask'].filter((name) => turn.tokens[name]).map((name) => `${SHADE_NAMES[name]} ${number(turn.tokens[name][place])}`).join(', ');
-    const span = h('span', { class: turn.tokens.mask?.[place] === 0 ? 'token out' : 'token', title: about }, ...shown(text));
-    if (value != null && shade !== 'none') {
-      const strength = low ? Math.min(1, -value / 5) : Math.min(1, Math.abs(value) / most);
-      span.style.background = `rgb(var(--${low || value < 0 ? 'high' : 'low'}) / ${(0.55 * strength).toFixed(2)})`;
+  const at = (name, place) => (Array.isArray(turn.tokens[name]) ? turn.tokens[name][place] : turn.tokens[name]);
+  const have = ['log_probs', 'advantages', 'mask'].filter((name) => turn.tokens[name] !== undefined);
+  const values = have.includes(shade) ? turn.tokens.sizes.map((_, place) => at(shade, place)) : [];
+  const most = Math.max(1e-9, ...values.map((value) => Math.abs(value ?? 0)));
+  const characters = Array.from(turn.response || ''), spans = [];
+  let from = 0;
+  turn.tokens.sizes.forEach((size, place) => {
+    const value = values[place], title = have.map((name) => `${SHADE_NAMES[name]} ${number(at(name, place))}`).join(', ');
+    const span = h('span', { class: at('mask', place) === 0 ? 'token out' : 'token', title }, ...shown(characters.slice(from, from + size).join('')));
+    if (value != null) {
+      const strength = shade === 'log_probs' ? Math.min(1, -value / 4) : Math.abs(value) / most;
+      span.style.background = `rgb(var(--${shade === 'log_probs' || value < 0 ? 'high' : 'low'}) / ${(0.5 * strength).toFixed(2)})`;
     }
-    return span;
+    spans.push(span);
+    from += size;
   });
-  return [h('h4', {}, `Response, ${SHADE_NAMES[shade]}`), h('pre', { class: 'reasoning' }, spans)];
+  const rest = characters.slice(from).join('');
+  return [h('h4', {}, values.length ? `Response, shaded by ${SHADE_NAMES[shade]}` : 'Response'),
+    h('pre', { class: 'reasoning' }, turn.prefix && h('span', { class: 'dim' }, ...shown(turn.prefix)), spans, ...shown(rest))];
 }
 
 function lastState(turn) {

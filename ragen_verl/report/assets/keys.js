@@ -25,7 +25,7 @@ const KEYS = {
   '[': () => moveStep(-1), ']': () => moveStep(1), '?': () => $('help').showModal(),
   '/': () => { $('viewer').scrollIntoView(); $('search').focus(); $('search').select(); },
   c: () => { const group = current ? members(current) : []; choose(current, other ? null : group[(group.indexOf(current) + 1) % group.length]); if (other === current) choose(current); },
-  s: () => { const have = SHADES.filter((name) => name === 'none' || episodeOf(current).turns.some((turn) => turn.tokens?.[name])); shade = have[(have.indexOf(shade) + 1) % have.length]; drawEpisodes(); },
+  s: () => { const have = SHADES.filter((name) => name === 'none' || episodeOf(current).turns.some((turn) => turn.tokens?.[name] !== undefined)); shade = have[(have.indexOf(shade) + 1) % have.length]; drawEpisodes(); },
 };
 const ANYWHERE = new Set(['/', '?']);
 

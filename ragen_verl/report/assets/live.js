@@ -10,7 +10,9 @@ if (index.version) {
       const page = new DOMParser().parseFromString(await (await fetch('.')).text(), 'text/html');
       version = now;
       for (const id of ['result', 'curves', 'training', 'counts', 'data']) $(id).replaceWith(document.adoptNode(page.getElementById(id)));
-      charts = JSON.parse($('index').textContent).charts;
+      const news = JSON.parse($('index').textContent);
+      charts = news.charts;
+      index.preambles = news.preambles;
       prepareCharts();
       const key = current?.key, second = other?.key;
       load(document);

@@ -34,8 +34,8 @@ test-slow: $(SLOW) $(PROJECT) ## the tests that take minutes each
 	@$(BIN)/python -m pytest tests -m slow
 
 test-pages: $(SLOW) $(PROJECT) ## the report in a real Chromium, which is installed where there is none
-	@command -v chromium chromium-browser google-chrome >/dev/null || { apt-get update && apt-get install -y chromium; } \
-	  || $(BIN)/python -m playwright install --with-deps chromium
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	  { apt-get update && apt-get install -y chromium; } || $(BIN)/python -m playwright install --with-deps chromium
 	@$(BIN)/python -m pytest tests/report/test_page_in_browser.py -m slow
 
 bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and saved as JSON

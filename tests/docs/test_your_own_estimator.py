@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
 from doc_pages import Page, Reader
@@ -12,25 +11,23 @@ from ragen_verl.advantages.batch import AdvantageBatch
 
 PAGE = Page("your_own_estimator.md")
 BY_NAME, BY_FILE = PAGE.trainings
+TEST = ".venv/bin/python -m pytest my_estimator"
 
 
 @pytest.fixture(scope="module")
 def follow(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """A reader of the page who has installed the package."""
-    reader = PAGE.follow(tmp_path_factory.mktemp("page"))
-    installed = reader("pip install ./my_estimator")
-    assert "Successfully installed my-estimator" in installed.stdout, installed.stderr
-    return reader
+    return PAGE.follow(tmp_path_factory.mktemp("page")).install(PAGE.commands[0])
 
 
 def test_page_leads_from_files_to_trainings() -> None:
     files = ["bounded.py", "pyproject.toml", "test_bounded.py"]
     assert list(PAGE.files) == [f"my_estimator/{name}" for name in files]
-    assert PAGE.commands == ["pip install ./my_estimator", "pytest my_estimator", BY_NAME, BY_FILE]
+    assert PAGE.commands == ["make add PACKAGE=./my_estimator", TEST, BY_NAME, BY_FILE]
 
 
 def test_its_test_passes(follow: Reader) -> None:
-    done = follow("pytest my_estimator")
+    done = follow(TEST)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -68,9 +65,7 @@ def test_loss_of_the_page_is_registered_with_verl(follow: Reader) -> None:
         "loss = get_policy_loss_fn('plain_policy_gradient')(**given, loss_agg_mode='token-mean', config=config)[0]\n"
         "print('loss', float(loss))"
     )
-    follow.environment["RAGEN_VERL_PLUGINS"] = str(follow.folder / "loss.py")
-    done = follow([sys.executable, "-c", code])
-    del follow.environment["RAGEN_VERL_PLUGINS"]
+    done = follow([".venv/bin/python", "-c", code], RAGEN_VERL_PLUGINS=str(follow.folder / "loss.py"))
     assert "loss 2.0" in done.stdout, done.stdout + done.stderr
 
 

@@ -12,24 +12,22 @@ from ragen_verl.filter import Candidates, Score, Strategy
 
 PAGE = Page("your_own_filter.md")
 BY_NAME, BY_FILE = PAGE.trainings
+TEST = ".venv/bin/python -m pytest my_filter"
 
 
 @pytest.fixture(scope="module")
 def follow(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     """A reader of the page who has installed the package."""
-    reader = PAGE.follow(tmp_path_factory.mktemp("page"))
-    installed = reader("pip install ./my_filter")
-    assert "Successfully installed my-filter" in installed.stdout, installed.stderr
-    return reader
+    return PAGE.follow(tmp_path_factory.mktemp("page")).install(PAGE.commands[0])
 
 
 def test_page_of_filters_leads_from_files_to_trainings() -> None:
     assert list(PAGE.files) == [f"my_filter/{name}" for name in ("spaced.py", "pyproject.toml", "test_spaced.py")]
-    assert PAGE.commands == ["pip install ./my_filter", "pytest my_filter", BY_NAME, BY_FILE]
+    assert PAGE.commands == ["make add PACKAGE=./my_filter", TEST, BY_NAME, BY_FILE]
 
 
 def test_the_pages_test_of_the_filter_passes(follow: Reader) -> None:
-    done = follow("pytest my_filter")
+    done = follow(TEST)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,14 +17,20 @@ from paths import ROOT
 CHECK = """
 import shlex, sys
 from ragen_verl.cli.prepare import prepare
+from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
-for command in sys.argv[1:]:
+for command in sys.argv[2:]:
     recipe, *overrides = shlex.split(command)[2:]
     try:
-        print("accepted", prepare(recipe, overrides, machine=False).config.algorithm.adv_estimator)
+        config = prepare(recipe, overrides, machine=False).config
+        ragen = RagenConfig.from_omegaconf(config)
+        print("accepted", eval(sys.argv[1]))
     except RecipeError as error:
         print("refused", error)
 """
+
+#: What tests that run under `make test` themselves must not hand on.
+MAKE = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
 
 
 def with_site(site: Path) -> dict[str, str]:
@@ -59,10 +67,11 @@ class Page:
         named = [text for kind, text in blocks if kind != "sh" and re.match(r"# \S+/\S+\n", text)]
         self.files = {text.splitlines()[0].removeprefix("# "): text for text in named}
         self.commands = [line for kind, text in blocks if kind == "sh" for line in text.splitlines()]
-        self.trainings = [line for line in self.commands if line.startswith("ragen-verl train")]
+        self.trainings = [line for line in self.commands if line.startswith(".venv/bin/ragen-verl train")]
 
     def follow(self, folder: Path) -> Reader:
-        """A reader of the page, who has written its files into a folder."""
+        """A reader of the page, who has a checkout in a folder and has written the page's files into it."""
+        checkout(folder)
         for name, text in self.files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text)
@@ -70,25 +79,51 @@ class Page:
 
 
 class Reader:
-    """Runs commands where the files of a page lie.
+    """Types commands where the files of a page lie.
 
     Args:
-        folder: where.
+        folder: the checkout.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = with_site(folder / "site")
 
-    def __call__(self, command: str | list[str], said: str = "") -> subprocess.CompletedProcess:
+    def __call__(self, command: str | list[str], said: str = "", **environment: str) -> subprocess.CompletedProcess:
         """Run a command of the page, with this typed into it."""
-        words = shlex.split(command) if isinstance(command, str) else command
-        return subprocess.run(
-            words, cwd=self.folder, env=self.environment, input=said, capture_output=True, text=True, timeout=300
-        )
+        return run(self.folder, command if isinstance(command, str) else shlex.join(command), said, **environment)
 
-    def check(self, trainings: Sequence[str]) -> list[str]:
-        """Each training composed and checked instead of run: `accepted ...` or `refused ...`."""
-        done = self([sys.executable, "-c", CHECK, *trainings])
+    def install(self, command: str) -> Reader:
+        """The reader, once the command has added the page's package."""
+        done = self(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return self
+
+    def check(self, trainings: Sequence[str], show: str = "config.algorithm.adv_estimator") -> list[str]:
+        """Each training composed and checked instead of run: `accepted` and what is to be shown, or `refused ...`."""
+        done = self([".venv/bin/python", "-c", CHECK, show, *trainings])
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.startswith(("accepted", "refused"))]
+
+
+def checkout(folder: Path) -> None:
+    """A checkout as `make train` leaves it, whose .venv sees the packages of this one and keeps what is added."""
+    for name in ("Makefile", "pyproject.toml", "setup.py"):
+        shutil.copy(ROOT / name, folder / name)
+    shutil.copytree(ROOT / "requirements", folder / "requirements")
+    venv = folder / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    (site,) = venv.glob("lib/python*/site-packages")
+    (site / "stack.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
+    script = venv / "bin" / "ragen-verl"
+    script.write_text(f"#!{venv}/bin/python\nfrom ragen_verl.cli import app\n\napp()\n")
+    script.chmod(0o755)
+    for stamp in re.findall(r"^touch (\S+)$", run(folder, "make -n install").stdout, re.MULTILINE):
+        (folder / stamp).touch()
+
+
+def run(folder: Path, command: str, said: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command line as it is typed in that folder, with no environment variables but these set for it."""
+    env = {name: value for name, value in os.environ.items() if name not in MAKE} | environment
+    return subprocess.run(
+        command, shell=True, cwd=folder, env=env, input=said, capture_output=True, text=True, timeout=300
+    )

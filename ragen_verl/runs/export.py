@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+from omegaconf import OmegaConf
+from scipy.stats import binomtest
+
 from ragen_verl.errors import RecipeError
+from ragen_verl.names import EPISODES, HELD_OUT, HELD_OUT_SUCCESS, RETURN
 from ragen_verl.runs.folder import RunFolder, checkpoints_in
 
 BEST, LAST = "best", "last"
@@ -61,28 +69,82 @@ def export(folder: RunFolder, which: str, out: Path) -> Path:
 
 
 def card(folder: RunFolder, which: str) -> str:
-    """The model card: what was trained, on what, with which result."""
-    summary: dict[str, Any] = json.loads(folder.summary.read_text()) if folder.summary.exists() else {}
-    versions = folder.path / "versions.json"
-    packages = json.loads(versions.read_text()) if versions.exists() else {}
-    lines = [
-        "---",
-        "library_name: transformers",
-        "tags: [ragen-verl, reinforcement-learning, multi-turn-agent]",
-        "---",
-        f"# {summary.get('recipe', folder.path.name)}, checkpoint {which}",
-        "",
-        "Trained with ragen_verl (StarPO on verl). The recipe as it was resolved is in the run's config.yaml.",
-        "",
-    ]
-    for when in ("before", "after"):
-        if summary.get(when):
-            shown = ", ".join(f"{name} {value:.3f}" for name, value in summary[when].items() if name != "step")
-            lines.append(f"- held out {when} training (step {summary[when]['step']}): {shown}")
-    lines += [
-        "",
-        "| package | version |",
-        "|---|---|",
-        *(f"| {name} | {number} |" for name, number in packages.items()),
-    ]
+    """The model card: which model was trained on what, what came of it, and how to load, play and train it again.
+
+    Args:
+        folder: the run's.
+        which: as in `find`.
+
+    Raises:
+        RecipeError: the run has no such checkpoint.
+    """
+    step = step_of(find(folder, which))
+    config = _mapping(folder.path / "config.yaml")
+    ragen = config.get("ragen") or {}
+    base = str(((config.get("actor_rollout_ref") or {}).get("model") or {}).get("path") or "a model")
+    hub = re.fullmatch(r"[\w.-]+/[\w.-]+", base) and not Path(base).exists()
+    recipe = folder.recipe or folder.path.name
+    lines = ["---", "library_name: transformers", "pipeline_tag: text-generation"]
+    lines += [f"base_model: {base}"] if hub else []
+    lines += ["tags: [ragen-verl, reinforcement-learning, multi-turn-agent]", "---", f"# {recipe}, step {step}", ""]
+    named = base if hub else Path(base).name
+    lines += [f"{named}, trained by reinforcement learning to act over many turns, with ragen_verl on verl.", ""]
+    for split, title in (("train", "Trained on"), ("val", "Held out"), ("generalisation", "Generalisation")):
+        block = ragen.get(split) or {}
+        envs = [f"{one['id']} {json.dumps(one.get('kwargs') or {})}" for one in block.get("envs") or ()]
+        lines += [f"- {title}: {'; '.join(envs)}, seeds from {block.get('seed')}"] if envs else []
+    if rows := list(_held_out(folder, config, step)):
+        lines += ["", "| held out | step | success | 95 % | return |", "|---|---|---|---|---|"]
+        lines += ["| " + " | ".join(row) + " |" for row in rows]
+    lines += ["", "It was trained for these environments and the prompts of its recipe; elsewhere it is untried.", ""]
+    lines += ["    from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
+    lines += ['    model = AutoModelForCausalLM.from_pretrained("FOLDER")']
+    lines += ['    tokenizer = AutoTokenizer.from_pretrained("FOLDER")', ""]
+    lines += ["Play its held-out episodes, and train it again:", "", f"    ragen-verl eval {recipe} --policy hf:FOLDER"]
+    if (folder.path / "hydra" / "overrides.yaml").is_file():
+        given = [one for one in OmegaConf.load(folder.path / "hydra" / "overrides.yaml") if "ragen.run.dir" not in one]
+        lines.append(f"    ragen-verl train {shlex.join([recipe, *given])}")
+    lines += ["", "| package | version |", "|---|---|"]
+    lines += [f"| {name} | {number} |" for name, number in _mapping(folder.path / "versions.json").items()]
     return "\n".join(lines) + "\n"
+
+
+def step_of(checkpoint: Path) -> int:
+    """The training step of a checkpoint's folder.
+
+    Raises:
+        RecipeError: neither its name nor a step.txt says so.
+    """
+    said = checkpoint / "step.txt"
+    text = said.read_text().strip() if said.is_file() else checkpoint.name.rpartition("_")[2]
+    if not text.isdecimal():
+        raise RecipeError(f"{checkpoint} does not say which step it is of: it has no step.txt.")
+    return int(text)
+
+
+def _held_out(folder: RunFolder, config: Mapping[str, Any], step: int) -> Iterator[list[str]]:
+    """The evaluations before training, at the checkpoint's step, and at the run's best, where they were made."""
+    rows = {row["step"]: row for row in folder.rows() if HELD_OUT_SUCCESS in row}
+    if not rows:
+        return
+    best = max(rows, key=lambda one: rows[one][HELD_OUT_SUCCESS])
+    rollout = (config.get("actor_rollout_ref") or {}).get("rollout") or {}
+    single = ((rollout.get("val_kwargs") or {}).get("n") or 1) == 1  # several episodes of a state are not independent
+    for title, at in (("before training", 0), ("this model", step), ("best of the run", best)):
+        if at in rows:
+            success, episodes = rows[at][HELD_OUT_SUCCESS], rows[at].get(f"{HELD_OUT}/{EPISODES}")
+            within = "-"
+            if single and episodes:
+                ends = binomtest(round(success * episodes), round(episodes)).proportion_ci(method="wilson")
+                within = f"{ends.low:.3f} to {ends.high:.3f}"
+            ret = rows[at].get(f"{HELD_OUT}/{RETURN}")
+            yield [title, str(at), f"{success:.3f}", within, "-" if ret is None else f"{ret:.3f}"]
+
+
+def _mapping(file: Path) -> dict[str, Any]:
+    """A YAML or JSON file; empty where it is missing or damaged."""
+    try:
+        found = yaml.load(file.read_text("utf-8"), yaml.CSafeLoader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -136,6 +136,26 @@ def test_diagnostics_run_along(straight: RunFolder) -> None:
     assert (straight.kept / "best" / "step.txt").read_text() == str(STEPS)  # the one step with both
 
 
+def test_a_checkpoint_is_a_model_that_transformers_loads(straight: RunFolder, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    cli = [str(Path(sys.executable).parent / "ragen-verl"), "export", str(straight.path), "--out", str(tmp_path)]
+    done = subprocess.run(cli, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    (shard,) = (straight.path / "checkpoints" / f"global_step_{STEPS}" / "actor").glob("model_world_size_1_rank_0.pt")
+    saved = torch.load(shard, weights_only=False)
+    for name, weights in model.state_dict().items():
+        trained = saved[name].to_local() if hasattr(saved[name], "to_local") else saved[name]
+        assert weights.dtype == torch.float32 and torch.equal(weights, trained), name  # as it was trained
+    prompt = tokenizer("P", return_tensors="pt")
+    assert model.generate(**prompt, max_new_tokens=4, do_sample=False).shape[1] > prompt["input_ids"].shape[1]
+    page = (tmp_path / "README.md").read_text()
+    assert f"# {RECIPE}, step {STEPS}" in page and f"| this model | {STEPS} |" in page
+    assert f"ragen-verl train {RECIPE} {SMALL[0]}" in page
+
+
 def test_trajectories_start_from_the_recipes_seeds(straight: RunFolder) -> None:
     for step in range(1, STEPS + 1):
         records = trajectories(straight, "train", step)

@@ -230,7 +230,7 @@ def test_shipped_weights_are_small_and_exact(model, tokenizer):
     assert model.config.eos_token_id == tokenizer.eos_token_id
 
 
-@pytest.mark.parametrize("name", ["FrozenLake", "Sokoban", "Bandit"])
+@pytest.mark.parametrize("name", ["FrozenLake", pytest.param("Sokoban", marks=pytest.mark.slow), "Bandit"])
 def test_shipped_model_starts_formatted_and_with_room(model, tokenizer, name):
     world = next(world for world in WORLDS if world.name == name)
     score = evaluate(model, tokenizer, world, episodes=64, temperature=1.0)
@@ -238,6 +238,7 @@ def test_shipped_model_starts_formatted_and_with_room(model, tokenizer, name):
     assert 0.02 <= score.success <= 0.7
 
 
+@pytest.mark.slow
 def test_careful_answers_win_more(model, tokenizer):
     free, careful = (
         evaluate(model, tokenizer, WORLDS[0], episodes=64, temperature=0.5, prefix=prefix) for prefix in ("", "P")

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 
 import yaml
 from hydra import compose, initialize_config_module
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.config import register_resolvers
 
 
 def composed(recipe: str, *overrides: str) -> DictConfig:
+    """A recipe with overrides; those that choose no other file are applied afterwards, as Hydra applies them itself.
+
+    Composing takes 0.7 s of a core, a copy 0.1 s.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    files = tuple(one.input_line for one in parsed if "." not in one.key_or_group)
+    config = copy.deepcopy(_composed(recipe, files))
+    ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if one.input_line not in files], config)
+    return config
+
+
+@cache
+def _composed(recipe: str, overrides: tuple[str, ...]) -> DictConfig:
     register_resolvers()
     with initialize_config_module("ragen_verl.recipes", version_base=None):
         return compose(recipe, overrides=list(overrides))

@@ -17,7 +17,7 @@ from typing import Any
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.trajectory import RECORD_SCHEMA, Trajectory, environment_of
 
-__all__ = ["COMMON", "answer", "decode", "encode", "messages", "preamble_key"]
+__all__ = ["COMMON", "answer", "decode", "encode", "messages", "preamble_key", "transcript"]
 
 Record = Mapping[str, Any]
 
@@ -102,6 +102,14 @@ def messages(record: Record, turn: int | None = None) -> list[dict[str, str]]:
     for before, after in pairwise(shown):
         found += [answer(before), _message("user", after["user"])]
     return found if turn is not None else [*found, answer(last)]
+
+
+def transcript(record: Record) -> str:
+    """What happened, as text: each response, what the environment showed then and its reward, and how it ended."""
+    lines = []
+    for turn in record["turns"]:
+        lines += [turn["prefix"] + turn["response"], f"-> {turn['observation']}", f"reward {turn['reward']:g}", ""]
+    return "\n".join([*lines, record["stop_reason"] + (f": {record['error']}" if record["error"] else "")])
 
 
 def answer(turn: Record) -> dict[str, str]:

@@ -47,6 +47,7 @@ from ragen_verl.training.overrides import carrying, configured, kl_over_real_row
 from ragen_verl.training.probes import data_parallel_ranks
 from ragen_verl.training.refill import Refill, informative
 from ragen_verl.training.step_plan import ModelPass, StepPlan
+from ragen_verl.training.trackers import samples, write_inside
 
 POLL_SECONDS = 0.02
 
@@ -101,6 +102,7 @@ class RagenTrainer(PPOTrainerSync):
 
     def fit(self, agent_loop_manager: Any) -> None:
         """verl's loop between the opening and the summary of the run's folder."""
+        write_inside(self.folder.path, self.global_steps)
         if self.config.trainer.val_only:
             self._evaluate(agent_loop_manager)
             return
@@ -313,7 +315,13 @@ class RagenTrainer(PPOTrainerSync):
                 mine = [record for record in records if record["seed"] in split.seeds()]  # no seed is in both
                 self.folder.write_trajectories(name, self.global_steps, mine)
                 metrics |= summarize(mine, prefix) | self._met.metrics(mine, prefix)
+        if most := self.config.trainer.log_val_generations:
+            table = samples(records, most)
+            self.validation_generations_logger.log(self.config.trainer.logger, table, self.global_steps)
         return metrics
+
+    def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None:
+        """Not yet: verl's rows may be turns, and `_val_metrics_update` has the trajectories."""
 
     def _passes(self, kept: int) -> dict[str, ModelPass]:
         """Name -> the passes of a step over the model, as the recipe has them for `kept` trajectories."""

@@ -440,6 +440,7 @@ def test_a_held_out_trajectory_counts_once_with_all_its_return(workers, tmp_path
     trainer = object.__new__(RagenTrainer)
     trainer._met = InitialStates()
     trainer.folder, trainer.global_steps = RunFolder(tmp_path), 5
+    trainer.config = OmegaConf.create({"trainer": {"log_val_generations": 0}})
     envs = [{"id": "FrozenLake-v0", "groups": 2}]
     block = {"train": {"envs": envs, "seed": 10}, "val": {"envs": envs, "seed": 3}, "run": {"dir": str(tmp_path)}}
     trainer.ragen = RagenConfig.from_omegaconf(block)

@@ -1,0 +1,53 @@
+"""What verl's trackers get besides metrics: places inside the run's folder, and trajectories for their tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ragen_verl.rollout.record import messages, transcript
+
+Record = Mapping[str, Any]
+
+FOLDERS = {"TENSORBOARD_DIR": "tensorboard", "WANDB_DIR": ".", "TRACKIO_DIR": "trackio"}
+"""Environment variable -> where it points to, in the run's folder; wandb adds a folder `wandb` of its own."""
+
+_FILE, _FILE_ROOT = "VERL_FILE_LOGGER_PATH", "VERL_FILE_LOGGER_ROOT"
+
+
+def write_inside(folder: Path, step: int) -> None:
+    """Point the trackers of this process into a run's folder, those aside that the user pointed elsewhere.
+
+    The tracker `file` begins its file anew whenever a process starts, so each start has a file of its own.
+
+    Args:
+        folder: the run's.
+        step: where this process starts.
+    """
+    for variable, inside in FOLDERS.items():
+        os.environ.setdefault(variable, str(folder / inside))
+    if _FILE not in os.environ and _FILE_ROOT not in os.environ:
+        names = (f"{step:06d}.jsonl" if number == 0 else f"{step:06d}-{number}.jsonl" for number in count())
+        file = next(file for name in names if not (file := folder / "file" / name).exists())
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.environ[_FILE] = str(file)
+
+
+def samples(records: Sequence[Record], most: int) -> list[tuple[str, str, float]]:
+    """Trajectories for verl's table: first messages, what came after them, return.
+
+    Args:
+        records: of one evaluation, with their preambles; those of every evaluation have the same initial states.
+        most: how many to show; they are spread evenly over environments and seeds, the same at every evaluation.
+    """
+    ordered = sorted(records, key=lambda one: (one["env"], one["seed"], one["rollout_index"]))
+    shown = min(most, len(ordered))
+    return [_sample(ordered[place * len(ordered) // shown]) for place in range(shown)]
+
+
+def _sample(record: Record) -> tuple[str, str, float]:
+    opening = messages(record, 1) if record["turns"] else []
+    return "\n\n".join(one["content"] for one in opening), transcript(record), record["return"]

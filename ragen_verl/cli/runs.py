@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import typer
-from rich.markup import escape
 
 from ragen_verl.cli.console import console
 
@@ -55,7 +54,7 @@ def compare(
     if as_json:
         typer.echo(json.dumps({name: [list(row) for row in rows] for name, rows in found.items()}, indent=2))
         return
-    for table in overview.difference_tables(found, (escape(str(run)), escape(str(other)))):
+    for table in overview.difference_tables(found, (str(run), str(other))):
         console().print(table)
     if not any(name.startswith("settings") for name in found):
         console().print("The settings are the same.")

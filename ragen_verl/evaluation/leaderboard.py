@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.config import RagenConfig
@@ -182,7 +183,7 @@ def table(found: Mapping[str, Any]) -> Table:
     for column in ("rank", "policy", OVERALL, *found["board"]["environments"]):
         out.add_column(column, justify="left" if column == "policy" else "right")
     for row in _rows(found):
-        out.add_row(*(cell.replace(" (", "\n(") for cell in row))
+        out.add_row(*(escape(cell.replace(" (", "\n(")) for cell in row))
     return out
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.errors import RecipeError, nearest
@@ -152,12 +153,12 @@ def cell(found: Mapping[str, Any] | None) -> str:
 
 def table(found: Mapping[str, Any], title: str) -> Table:
     """For the terminal: a column for each cohort with its intervals; with more than a few a row each, without them."""
-    out = Table(title=title, box=None, header_style="bold", title_justify="left")
+    out = Table(title=escape(title), box=None, header_style="bold", title_justify="left")
     cohorts, names = found["cohorts"], list(found["measures"])
     if len(cohorts) <= WIDE:
         out.add_column("measure")
         for name, one in cohorts.items():
-            out.add_column(f"{name}\n{one['trajectories']} of {one['states']} states", justify="right")
+            out.add_column(f"{escape(name)}\n{one['trajectories']} of {one['states']} states", justify="right")
         for name in names:
             out.add_row(name, *(cell(one["values"][name]) for one in cohorts.values()))
         return out
@@ -166,7 +167,9 @@ def table(found: Mapping[str, Any], title: str) -> Table:
         out.add_column(name.replace("_", "\n"), justify="right")
     for cohort, one in cohorts.items():
         values = (one["values"][name] for name in names)
-        out.add_row(cohort, str(one["trajectories"]), *("-" if v is None else f"{v['value']:.3f}" for v in values))
+        out.add_row(
+            escape(cohort), str(one["trajectories"]), *("-" if v is None else f"{v['value']:.3f}" for v in values)
+        )
     return out
 
 

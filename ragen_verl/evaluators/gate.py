@@ -13,6 +13,7 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.config.schema import Accepts, at_least
@@ -162,7 +163,7 @@ def _compare(
     is_paired, states = _states(ours, theirs, least)
     common = sorted(set(ours) & set(theirs)) if is_paired else []
     first, second = ([float(np.mean(side[state])) for state in (common or side)] for side in (ours, theirs))
-    means = [float(np.mean(side)) if side else None for side in (first, second)]
+    here, there = (float(np.mean(side)) if side else None for side in (first, second))
     between = None
     outcome = FEW
     if states >= least:
@@ -170,7 +171,7 @@ def _compare(
         low, high = between.low, between.high
         gain, loss = (-high, -low) if measure.better == LOWER else (low, high)
         outcome = DEGRADED if loss < -tolerance else IMPROVED if gain > 0 else FINE
-    return Compared(cohort, measure.name, *means, between, is_paired, states, tolerance, outcome)
+    return Compared(cohort, measure.name, here, there, between, is_paired, states, tolerance, outcome)
 
 
 def _same_environments(run: Sequence[Played], baseline: Sequence[Played]) -> None:
@@ -219,11 +220,11 @@ STYLES = {DEGRADED: "bold red", IMPROVED: "green", FEW: "dim"}
 
 def table(found: Sequence[Compared], title: str) -> Table:
     """For the terminal."""
-    out = Table(title=title, box=None, header_style="bold", title_justify="left")
+    out = Table(title=escape(title), box=None, header_style="bold", title_justify="left")
     for column in COLUMNS:
         out.add_column(column, justify="right" if column in COLUMNS[2:7] else "left", no_wrap=True)
     for one in found:
-        out.add_row(*_cells(one), style=STYLES.get(one.outcome))
+        out.add_row(*map(escape, _cells(one)), style=STYLES.get(one.outcome))
     return out
 
 

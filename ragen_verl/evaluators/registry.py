@@ -110,14 +110,14 @@ def run(
         for one in chosen
     }
     groups: dict[Any, list[Played]] = defaultdict(list)
-    for one in trajectories:
-        groups[one.env, one.split, one.step].append(one)
-    for one in sorted(chosen, key=lambda each: each.reads_scores):
-        given = checked[one.name]
+    for trajectory in trajectories:
+        groups[trajectory.env, trajectory.split, trajectory.step].append(trajectory)
+    for called in sorted(chosen, key=lambda one: one.reads_scores):
+        given, function = checked[called.name], called.function
         for group in groups.values():
-            values = one.function(group, **given) if one.together else [one.function(each, **given) for each in group]
-            for each, value in zip(group, values, strict=True):
-                each.scores[one.name] = _number(one.name, value)
+            values = function(group, **given) if called.together else [function(one, **given) for one in group]
+            for trajectory, value in zip(group, values, strict=True):
+                trajectory.scores[called.name] = _number(called.name, value)
     return chosen
 
 

@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from yaml import YAMLError
+
 from ragen_verl.config.envs import EnvGroups, Split
 from ragen_verl.config.schema import parse
 from ragen_verl.errors import RecipeError
@@ -108,8 +110,9 @@ def load(path: Path, *, split: str = "val", step: str = LAST) -> Saved:
     if (path / "trajectories").is_dir():
         return _run(RunFolder(path), split, step)
     file = path if path.is_file() else _episodes(path)
-    settings = file.parent / "settings.json"
-    known = json.loads(settings.read_text("utf-8")) if settings.is_file() else {}
+    known = {}
+    with suppress(OSError, ValueError):  # without arguments nothing is played again
+        known = json.loads((file.parent / "settings.json").read_text("utf-8"))
     shared, arguments = known.get("shared_group_rng", False), known.get("arguments", {})
 
     def made(record: Mapping[str, Any]) -> Played:
@@ -126,9 +129,11 @@ def _run(folder: RunFolder, split: str, step: str) -> Saved:
         has = ", ".join(there) or "none"
         raise RecipeError(f"{folder.path} has no trajectories of the split {split!r}; it has {has}.")
     wanted = _steps(folder, files, step)
-    block = folder.ragen_block()
+    block: dict[str, Any] = {}
     envs: tuple[EnvGroups, ...] = ()
-    with suppress(RecipeError):  # of another version, or with a plugin that is not here: nothing is played again
+    # damaged, of another version, or with a plugin that is not here: nothing is played again
+    with suppress(RecipeError, YAMLError):
+        block = folder.ragen_block()
         use_files(block.get("plugins") or [])
         envs = parse(Split, block.get(split), f"ragen.{split}").envs
     shared = bool((block.get("rollout") or {}).get("shared_group_rng"))
@@ -172,15 +177,16 @@ def _episodes(path: Path) -> Path:
 def _saved(path: Path, files: list[tuple[Path, Callable[[Mapping[str, Any]], Played]]], step: int | None) -> Saved:
     kept: dict[tuple, Played] = {}
     broken: list[str] = []
-    excluded = 0
+    failed = set()
     for file, made in files:
         for record in read_file(file, broken.append):
             one = made(record)
             key = (one.split, one.env, one.step, one.seed, record["rollout_index"])
-            excluded += bool(record.get("excluded"))
             if record.get("excluded"):
-                continue
-            kept[key] = one  # of an episode that was played again the later one
+                failed.add(key)
+            else:
+                kept[key] = one  # of an episode that was played again the later one
+    excluded = len(failed - set(kept))
     if not kept:
         raise RecipeError(
             f"{path} holds no trajectory that counts: {excluded} failed in environment or engine, {len(broken)} lines "

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.errors import RecipeError
@@ -85,8 +86,8 @@ def table(records: Sequence[Mapping[str, Any]]) -> Table:
     for one in records:
         rates = one["held_out"]
         out.add_row(
-            one["run"],
-            one["recipe"],
+            escape(one["run"]),
+            escape(one["recipe"]),
             one["state"],
             f"{one['step']}/{one['steps'] or '?'}",
             _rate(rates.get("best") or rates.get("before")),
@@ -118,14 +119,14 @@ def differences(one: Run, other: Run) -> dict[str, list[tuple[str, str, str]]]:
         block = ".".join(key.split(".")[:2]) if key.startswith(("ragen.", "actor_rollout_ref.")) else key.split(".")[0]
         found.setdefault(f"settings: {block}", []).append((key, _shown(first), _shown(second)))
     for name in dict.fromkeys((*one.versions, *other.versions)):
-        pair = [_shown(each.versions.get(name, ...)) for each in (one, other)]
-        if pair[0] != pair[1]:
-            found.setdefault("versions", []).append((name, *pair))
+        first, second = (_shown(each.versions.get(name, ...)) for each in (one, other))
+        if first != second:
+            found.setdefault("versions", []).append((name, first, second))
     sides = [dict(_results(each)) for each in (one, other)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
-        pair = [side.get(name, "-") for side in sides]
-        if pair[0] != pair[1]:
-            found.setdefault("results", []).append((name, *pair))
+        first, second = (side.get(name, "-") for side in sides)
+        if first != second:
+            found.setdefault("results", []).append((name, first, second))
     return found
 
 
@@ -151,7 +152,7 @@ def difference_tables(found: Mapping[str, Sequence[tuple[str, str, str]]], names
     for title, rows in found.items():
         out = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim")
         for column in ("", *names):
-            out.add_column(column, overflow="fold")
+            out.add_column(escape(column), overflow="fold")
         for row in rows:
-            out.add_row(*row)
+            out.add_row(*map(escape, row))
         yield out

@@ -78,9 +78,21 @@ def test_what_is_broken_or_excluded_is_counted_not_scored(tmp_path):
 
 
 def test_an_episode_that_was_played_again_counts_once(tmp_path):
-    write(tmp_path / "episodes.jsonl", [episode(False, 1), episode(True, 1)])
-    (one,) = load(tmp_path).trajectories
-    assert one.success
+    failed = episode(False, 1)
+    failed.record["excluded"] = True
+    write(tmp_path / "episodes.jsonl", [failed, episode(False, 1), episode(True, 1)])
+    saved = load(tmp_path)
+    (one,) = saved.trajectories
+    assert one.success and saved.excluded == 0
+
+
+def test_damaged_settings_only_keep_episodes_from_a_replay(folder, tmp_path):
+    (folder.path / "config.yaml").write_text("{[")
+    write(tmp_path / "me" / "episodes.jsonl", [played([plan()])])
+    (tmp_path / "me" / "settings.json").write_text('{"cut sh')
+    for path in (folder.path, tmp_path / "me"):
+        told = run("assess", path)
+        assert told.exit_code == 0 and "could not be played again" in told.output, told.output
 
 
 @pytest.mark.parametrize(

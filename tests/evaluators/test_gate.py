@@ -178,6 +178,13 @@ def test_exit_codes_say_degraded_and_not_to_be_told(folders):
     assert few.exit_code == 2 and "too few to decide" in few.stderr
 
 
+def test_names_with_brackets_are_printed_as_they_are(tmp_path):
+    for name in ("[red]", "new"):
+        write(tmp_path / name / "episodes.jsonl", scored([1] * 20, env="[bold]Lake[/]"))
+    told = call(tmp_path / "new", "--baseline", tmp_path / "[red]")
+    assert told.exit_code == 0 and "[bold]Lake[/]" in told.output and "[red]" in told.output
+
+
 def test_thresholds_come_from_a_file_and_options(folders):
     file = folders / "limits.yaml"
     file.write_text("measures: [unnecessary_turns]\ntolerance: {unnecessary_turns: 0.9}\n")

@@ -58,7 +58,7 @@ class Bandit(Env):
     ## Starting State
 
     With `split`, a pair is drawn uniformly. Which arm is named first is drawn with probability 1/2. Both depend on
-    the seed alone, so members of a group read one text; the payout depends on (seed, member).
+    the seed alone, so the rollouts of a group read one text; the payout depends on (seed, rollout index).
 
     ## Rewards
 
@@ -83,7 +83,7 @@ class Bandit(Env):
 
     ## Version History
 
-    - v0: first version. Unlike the originals, group members share the text but not the payout.
+    - v0: first version. Unlike the originals, the rollouts of a group share the text but not the payout.
     """
 
     max_actions = 1

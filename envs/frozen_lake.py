@@ -42,7 +42,7 @@ class FrozenLake(Env):
 
     Each cell is ice with probability `frozen`, else a hole. Start and goal are two distinct cells drawn uniformly
     and are always free. Boards without a safe path from start to goal are drawn again. The board depends on the
-    seed alone, the slips on (seed, member), so members of a group see one board and slip independently.
+    seed alone, the slips on (seed, rollout index), so the rollouts of a group see one board and slip independently.
 
     ## Rewards
 
@@ -65,7 +65,7 @@ class FrozenLake(Env):
 
     ## Version History
 
-    - v0: first version. Unlike the originals, the prompt states the true size of the board, and members of a group
+    - v0: first version. Unlike the originals, the prompt states the true size of the board, and the rollouts of a group
       do not share their slips.
     """
 

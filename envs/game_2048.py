@@ -36,7 +36,7 @@ class Game2048(Env):
 
     ## Starting State
 
-    Two tiles on random cells. They depend on the seed alone, the tiles that appear later on (seed, member).
+    Two tiles on random cells. They depend on the seed alone, the tiles that appear later on (seed, rollout index).
 
     ## Rewards
 
@@ -58,7 +58,7 @@ class Game2048(Env):
     ## Version History
 
     - v0: first version. Unlike the original, whose 700 actions cannot reach 2048, the budget follows the target, and
-      members of a group do not share the tiles that appear.
+      the rollouts of a group do not share the tiles that appear.
     """
 
     actions = ("Up", "Right", "Down", "Left")

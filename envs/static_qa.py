@@ -59,7 +59,8 @@ class StaticQA(QuestionAnswer):
 
     ## Starting State
 
-    Row `seed` of the table (counted round), so different seeds give different rows. Members of a group read one text.
+    Row `seed` of the table (counted round), so different seeds give different rows. The rollouts of a group read one
+    text.
 
     ## Rewards
 

@@ -82,7 +82,7 @@ class MetaMathQA(_MathQA):
     ## Starting State
 
     With `dataset` row `seed` (counted round), so different seeds give different rows; otherwise a problem drawn from
-    the seed. Members of a group read one text.
+    the seed. The rollouts of a group read one text.
 
     ## Rewards
 
@@ -132,7 +132,7 @@ class GSM8K(_MathQA):
     ## Starting State
 
     With `dataset` row `seed` (counted round), so different seeds give different rows; otherwise a problem drawn from
-    the seed. Members of a group read one text.
+    the seed. The rollouts of a group read one text.
 
     ## Rewards
 

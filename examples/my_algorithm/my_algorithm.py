@@ -17,10 +17,10 @@ ABOVE_0 = Accepts(lambda value: value > 0, "a number above 0")
 @estimator("bounded", needs_group=True)
 def bounded(batch: AdvantageBatch, *, sharpness: Annotated[float, ABOVE_0] = 2.0):
     """A = tanh(sharpness * (R - mean of the group)) on every sampled token: between -1 and 1 in any unit of reward."""
-    members = batch.members
-    returns = members.total(batch.rewards)
-    off = centred(returns, members.group, members.groups, by_std=False)
-    advantages = members.spread(torch.tanh(sharpness * off))
+    rollouts = batch.rollouts
+    returns = rollouts.total(batch.rewards)
+    off = centred(returns, rollouts.group, rollouts.groups, by_std=False)
+    advantages = rollouts.to_tokens(torch.tanh(sharpness * off))
     return advantages, advantages
 
 

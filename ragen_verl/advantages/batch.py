@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdvantageBatch:
-    """The rows of one update and what credit is computed from. All tensors on one device.
+    """The rows of one update and what their advantages are computed from. All tensors on one device.
 
     Attributes:
         rewards: (rows, T) float32, in the environment's unit; a turn's reward on its last sampled token, or rewards on
@@ -81,14 +81,14 @@ class AdvantageBatch:
         return turns // most, turns % most, lengths
 
     @cached_property
-    def members(self) -> Members:
+    def rollouts(self) -> Rollouts:
         """The trajectories that have a sampled token, and their groups."""
         rows = self.spans[0].unique_consecutive()
         labels, trajectory = torch.unique(self.trajectories[rows], return_inverse=True)
         group = torch.zeros(len(labels), dtype=torch.int64, device=rows.device)
         group[trajectory] = self.groups[rows]
         names, group = torch.unique(group, return_inverse=True)
-        return Members(rows, trajectory, group, len(names), self.sampled)
+        return Rollouts(rows, trajectory, group, len(names), self.sampled)
 
     @cached_property
     def turns(self) -> Turns:
@@ -106,7 +106,7 @@ class AdvantageBatch:
 
 
 @dataclass(frozen=True)
-class Members:
+class Rollouts:
     """Rows, their trajectories, and the trajectories' groups, renumbered without gaps.
 
     Attributes:
@@ -137,7 +137,7 @@ class Members:
         out[self.rows, 0] = values.float()[self.trajectory]
         return out
 
-    def spread(self, values: Tensor) -> Tensor:
+    def to_tokens(self, values: Tensor) -> Tensor:
         """One number per trajectory on each of its sampled tokens, (rows, T) float32, 0 elsewhere."""
         return self.per_row(values) * self.sampled
 
@@ -148,7 +148,7 @@ class Turns:
 
     Attributes:
         row: (turns,), the row it stands in.
-        trajectory: (turns,), its trajectory, numbered as in `Members`.
+        trajectory: (turns,), its trajectory, numbered as in `Rollouts`.
         number: (turns,), 0 for its trajectory's first turn, whatever row that is in.
         place: (turns,), its number among the turns of its row.
         length: (turns,), sampled tokens.
@@ -172,13 +172,13 @@ class Turns:
     def of(cls, batch: AdvantageBatch) -> Turns:
         """Find the turns of a batch and put them in the order of their trajectories."""
         row, place, length = batch.spans
-        members = batch.members
+        rollouts = batch.rollouts
         of_row = torch.zeros(len(batch.mask), dtype=torch.int64, device=row.device)
-        of_row[members.rows] = members.trajectory
+        of_row[rollouts.rows] = rollouts.trajectory
         trajectory = of_row[row]
         chronological = torch.argsort(batch.order[row], stable=True)
         chronological = chronological[torch.argsort(trajectory[chronological], stable=True)]
-        counts = torch.bincount(trajectory, minlength=len(members))
+        counts = torch.bincount(trajectory, minlength=len(rollouts))
         ends = length[chronological].cumsum(0)  # tokens up to and with this turn, all trajectories in a line
         owner = trajectory[chronological]
         last = (counts.cumsum(0) - 1)[owner]
@@ -193,7 +193,7 @@ class Turns:
             start=length.cumsum(0) - length,
             after=_placed(chronological, ends[last] - ends),
             following=_placed(chronological, following),
-            shape=(len(members), int(counts.max()) if len(counts) else 0),
+            shape=(len(rollouts), int(counts.max()) if len(counts) else 0),
         )
 
     def __len__(self) -> int:
@@ -209,7 +209,7 @@ class Turns:
         sums = torch.nn.functional.pad(stream.cumsum(0, dtype=torch.float64), (1, 0))
         return sums[self.start + self.length] - sums[self.start]
 
-    def spread(self, values: Tensor) -> Tensor:
+    def to_tokens(self, values: Tensor) -> Tensor:
         """One number per turn on each of its tokens, (tokens,)."""
         return values.repeat_interleave(self.length)
 

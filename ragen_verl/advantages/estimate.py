@@ -41,7 +41,7 @@ def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None
     with torch.no_grad():
         advantages, returns = (_on_sampled(name, one, batch) for one in estimator.function(batch, **options))
         if weight != "none":
-            advantages = advantages * batch.members.per_row(_weights(batch, weight))
+            advantages = advantages * batch.rollouts.per_row(_weights(batch, weight))
     return advantages, returns
 
 

@@ -53,8 +53,8 @@ def turn_gae(batch: AdvantageBatch, *, turn_gamma: Unit = 1.0, turn_lam: Unit = 
     values = turns.table(_values(batch)[turns.start].double())
     advantages = _over_turns(rewards, values, turn_gamma, turn_lam)
     returns = turns.entries(advantages + values).float()
-    stream = turns.spread(turns.entries(advantages).float())
-    return batch.field(whitened(stream)), batch.field(turns.spread(returns))
+    stream = turns.to_tokens(turns.entries(advantages).float())
+    return batch.field(whitened(stream)), batch.field(turns.to_tokens(returns))
 
 
 @estimator("bi_level_gae", needs_critic=True, needs_turns=True)

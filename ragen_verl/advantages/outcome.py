@@ -1,8 +1,8 @@
 """Estimators over the return of a whole trajectory: R, the sum of the rewards on its sampled tokens, undiscounted.
 
-Means and deviations are over trajectories, each counted once however many rows it has. A member that failed and was
-dropped is not there, and the group is what is left of it. `returns` is what verl's functions give: the advantage, but
-for `reinforce_plus_plus`.
+Means and standard deviations are over trajectories, each counted once however many rows it has. A trajectory that
+failed and was dropped is not there, and the group is what is left of it. `returns` is what verl's functions give: the
+advantage, but for `reinforce_plus_plus`.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ def grpo(batch: AdvantageBatch, *, norm_adv_by_std_in_grpo: bool = True) -> tupl
     Args:
         norm_adv_by_std_in_grpo: divide by the group's sample standard deviation.
     """
-    members = batch.members
-    returns = members.total(batch.rewards)
-    one = members.spread(centred(returns, members.group, members.groups, by_std=norm_adv_by_std_in_grpo))
+    rollouts = batch.rollouts
+    returns = rollouts.total(batch.rewards)
+    one = rollouts.to_tokens(centred(returns, rollouts.group, rollouts.groups, by_std=norm_adv_by_std_in_grpo))
     return one, one
 
 
 @estimator("dr_grpo", needs_group=True, implies={"norm_adv_by_std_in_grpo": False})
 def dr_grpo(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
-    """A = R - mean of the group, on every sampled token (Dr. GRPO, arXiv 2503.20783, section 3.2); 0 for one member."""
+    """A = R - mean of the group, on every sampled token; 0 for a group of one (Dr. GRPO, arXiv 2503.20783, 3.2)."""
     return grpo(batch, norm_adv_by_std_in_grpo=False)
 
 
 @estimator("rloo", needs_group=True)
 def rloo(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
-    """A = R - mean of the group's other members = n / (n - 1) * (R - mean), on every sampled token; 0 for one member.
+    """A = R - mean of the group's other trajectories = n / (n - 1) * (R - mean), on every sampled token.
 
-    arXiv 2402.14740.
+    0 for a group of one; arXiv 2402.14740.
     """
-    members = batch.members
-    returns = members.total(batch.rewards)
-    count = members.group.bincount(minlength=members.groups)[members.group]
-    off = centred(returns, members.group, members.groups, by_std=False)
-    one = members.spread(off * count / (count - 1).clamp(min=1))
+    rollouts = batch.rollouts
+    returns = rollouts.total(batch.rewards)
+    count = rollouts.group.bincount(minlength=rollouts.groups)[rollouts.group]
+    off = centred(returns, rollouts.group, rollouts.groups, by_std=False)
+    one = rollouts.to_tokens(off * count / (count - 1).clamp(min=1))
     return one, one
 
 
@@ -72,8 +72,8 @@ def reinforce_plus_plus_baseline(batch: AdvantageBatch) -> tuple[Tensor, Tensor]
 
     A group of one enters the whitening with 0.
     """
-    members = batch.members
-    returns = members.total(batch.rewards)
-    off = members.spread(centred(returns, members.group, members.groups, by_std=False))
+    rollouts = batch.rollouts
+    returns = rollouts.total(batch.rewards)
+    off = rollouts.to_tokens(centred(returns, rollouts.group, rollouts.groups, by_std=False))
     one = batch.field(whitened(batch.stream(off)))
     return one, one

@@ -57,7 +57,7 @@ def _scan(stream: Tensor, turns: Turns, factor: float, *, stop_at_turns: bool) -
         return stream.clone()
     trajectories, longest = turns.shape[0], int((turns.after + turns.length).max())
     column = turns.after + turns.length - 1  # of each turn's first token; the last one is at `after`
-    slot = turns.spread(turns.trajectory * longest + column + turns.start)
+    slot = turns.to_tokens(turns.trajectory * longest + column + turns.start)
     slot -= torch.arange(len(stream), device=stream.device)
     layout = torch.zeros(trajectories * longest, dtype=stream.dtype, device=stream.device)
     layout = layout.index_copy_(0, slot, stream).view(trajectories, longest).t().contiguous()

@@ -1,4 +1,4 @@
-"""Means and spreads of groups, and whitening: each trajectory, or each token, exactly once."""
+"""Means and standard deviations of groups, and whitening: each trajectory, or each token, exactly once."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def group_mean(values: Tensor, index: Tensor, groups: int) -> tuple[Tensor, Tens
 def centred(values: Tensor, index: Tensor, groups: int, *, by_std: bool) -> Tensor:
     """x - mean of its group, divided by the group's sample standard deviation + EPSILON where `by_std`.
 
-    A group of one has nothing to compare with and gives 0. So does, where `by_std`, a group whose deviation is at most
-    ZERO_STD: what it differs by is rounding. No result is larger than (n - 1) / sqrt(n) for a group of n.
+    A group of one has nothing to compare with and gives 0. So does, where `by_std`, a group whose standard deviation is
+    at most ZERO_STD: what it differs by is rounding. No result is larger than (n - 1) / sqrt(n) for a group of n.
 
     Args:
         values: (n,) or (n, k) float64; each column is normalised on its own.

@@ -42,15 +42,15 @@ def gigpo(
     Raises:
         ValueError: the batch has no states, or not one for each turn.
     """
-    turns, members = batch.turns, batch.members
+    turns, rollouts = batch.turns, batch.rollouts
     rewards = turns.total(batch.stream(batch.rewards))
-    episode = torch.zeros(len(members), dtype=torch.float64, device=rewards.device)
+    episode = torch.zeros(len(rollouts), dtype=torch.float64, device=rewards.device)
     episode.index_add_(0, turns.trajectory, rewards)
-    episode = centred(episode, members.group, members.groups, by_std=norm_adv_by_std_in_grpo)
+    episode = centred(episode, rollouts.group, rollouts.groups, by_std=norm_adv_by_std_in_grpo)
     anchor, anchors = _anchors(batch)
     step = turns.entries(over_turns(turns.table(rewards), step_gamma))
     step = centred(step, anchor, anchors, by_std=norm_adv_by_std_in_grpo)
-    one = batch.field(turns.spread((episode[turns.trajectory] + step_weight * step).float()))
+    one = batch.field(turns.to_tokens((episode[turns.trajectory] + step_weight * step).float()))
     return one, one
 
 
@@ -58,21 +58,21 @@ def gigpo(
 def turn_grpo(
     batch: AdvantageBatch, *, norm_adv_by_std_in_grpo: bool = True, turn_gamma: Annotated[float, UNIT] = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """A_k = (G_k - mean) / (std + 1e-6) over the group at turn k, on every token of the turn; 0 for one member.
+    """A_k = (G_k - mean) / (std + 1e-6) over the group at turn k, on every token of the turn; 0 for a group of one.
 
-    Mean and deviation are over all members of the group: one that has ended before turn k enters with G_k = 0, which is
-    what it collects from there on. So the number of terms is that of the group at every turn and does not depend on
-    when a trajectory itself stops, which would bias the baseline.
+    Mean and standard deviation are over all trajectories of the group: one that has ended before turn k enters with G_k
+    = 0, which is what it collects from there on. So the number of terms is that of the group at every turn and does not
+    depend on when a trajectory itself stops, which would bias the baseline.
 
     Args:
         norm_adv_by_std_in_grpo: divide by the sample standard deviation.
         turn_gamma: discount per turn.
     """
-    turns, members = batch.turns, batch.members
+    turns, rollouts = batch.turns, batch.rollouts
     rewards = turns.table(turns.total(batch.stream(batch.rewards)))
     returns = over_turns(rewards, turn_gamma)
-    table = centred(returns, members.group, members.groups, by_std=norm_adv_by_std_in_grpo)
-    one = batch.field(turns.spread(turns.entries(table).float()))
+    table = centred(returns, rollouts.group, rollouts.groups, by_std=norm_adv_by_std_in_grpo)
+    one = batch.field(turns.to_tokens(turns.entries(table).float()))
     return one, one
 
 
@@ -85,7 +85,7 @@ def _anchors(batch: AdvantageBatch) -> tuple[Tensor, int]:
     for row, count in enumerate(found):
         if count and len(batch.states[row]) != count:
             raise ValueError(f"row {row} has {count} turns but {len(batch.states[row])} states")
-    groups = batch.members.group[turns.trajectory].tolist()
+    groups = batch.rollouts.group[turns.trajectory].tolist()
     numbers: dict[tuple[int, Hashable], int] = {}
     index = [
         numbers.setdefault((group, batch.states[row][place]), len(numbers))

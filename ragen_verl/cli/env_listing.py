@@ -23,11 +23,11 @@ def list_environments() -> None:
     table.add_column("what it is")
     table.add_column("actions")
     broken: list[tuple[str, str]] = []
-    for kind, members in families(broken).items():
-        first, *others = members
+    for kind, found in families(broken).items():
+        first, *others = found
         table.add_row(f"[bold]{escape(first)}[/]", escape(summary(kind)), escape(actions(kind)))
         for id in others:
-            table.add_row(f"  {escape(id)}", f"[dim]{escape(members[id] or 'the same')}[/]", "")
+            table.add_row(f"  {escape(id)}", f"[dim]{escape(found[id] or 'the same')}[/]", "")
     for id, error in broken:
         table.add_row(escape(id), f"[red]{escape(error)}[/]", "")
     for prefix in registry.adapters():

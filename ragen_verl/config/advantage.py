@@ -96,7 +96,7 @@ def _check_needs(estimator: Estimator, critic: bool | None, group_size: int) -> 
         )
     if estimator.needs_group and group_size < 2:
         raise RecipeError(
-            f"algorithm.adv_estimator {name} compares the members of a group but actor_rollout_ref.rollout.n is "
+            f"algorithm.adv_estimator {name} compares the trajectories of a group but actor_rollout_ref.rollout.n is "
             f"{group_size}: use 2 or more, or gae."
         )
 

@@ -143,7 +143,7 @@ class Filter:
         return self.refills or self.zero_variance == "drop"
 
     @property
-    def needs_spread(self) -> bool:
+    def compares_trajectories(self) -> bool:
         """Whether a group of one would leave nothing to decide by."""
         chosen = STRATEGIES[self.strategy]
         least = SCORES[self.score or "std"].least if chosen.ranks else chosen.least if self.on else 1
@@ -172,7 +172,7 @@ class Filter:
             score=self.score or "std",
             largest=self.largest is not False,
             drop_zero_variance=self.drops_zero_variance,
-            min_members=min(2, group_size),
+            min_trajectories=min(2, group_size),
             total=groups,
             limit=self.target(groups) if self.refills else None,
             cross_fit=self.cross_fit,

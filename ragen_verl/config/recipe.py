@@ -100,15 +100,16 @@ class RagenConfig:
                 all.
         """
         chosen, groups = self.filter, self.train.groups
-        if chosen.needs_spread and group_size < 2:
+        if chosen.compares_trajectories and group_size < 2:
             raise RecipeError(
-                f"ragen.filter (strategy {chosen.strategy}, on_empty {chosen.on_empty}) compares the members of a "
-                f"group but actor_rollout_ref.rollout.n is {group_size}, and one return has no spread: use n of 2 or "
-                "more, or a score of single trajectories (mean, sum, entropy, length) that keeps zero variance."
+                f"ragen.filter (strategy {chosen.strategy}, on_empty {chosen.on_empty}) compares the trajectories of a "
+                f"group but actor_rollout_ref.rollout.n is {group_size}, and one return has no standard deviation: use "
+                "n of 2 or more, or a score of single trajectories (mean, sum, entropy, length) that keeps zero "
+                "variance."
             )
         if chosen.cross_fit and group_size < 4:
             raise RecipeError(
-                f"ragen.filter.cross_fit compares the members of half a group but actor_rollout_ref.rollout.n is "
+                f"ragen.filter.cross_fit compares the trajectories of half a group but actor_rollout_ref.rollout.n is "
                 f"{group_size}: use n of 4 or more, or set cross_fit to false."
             )
         value = chosen.all_options().get("value")

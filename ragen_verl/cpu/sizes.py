@@ -116,17 +116,17 @@ def cache_bytes(model: str, tokens: int) -> int:
     return max(GIGABYTE // 4, 2 * row, min(32 * row, memory() // 8))
 
 
-def micro_batch(model: str, tokens: int, groups: int, members: int, ranks: int) -> int:
+def micro_batch(model: str, tokens: int, groups: int, group_size: int, ranks: int) -> int:
     """Rows of a pass over the model: as many as fit into a quarter of the memory and divide those of an update.
 
     Args:
         model: folder or name.
         tokens: longest row, prompt and response.
         groups: groups of an update.
-        members: rows of a group.
+        group_size: rows of a group.
         ranks: processes that share an update.
     """
-    rows = groups * members // ranks
+    rows = groups * group_size // ranks
     fit = memory() // 4 // ranks // (shape_of(model).pass_bytes * tokens)
     return max((n for n in range(1, min(rows, fit) + 1) if rows % n == 0), default=1)
 

@@ -46,18 +46,19 @@ BY_STD = (
     "If the better choice pays rarely and much, stop dividing returns by the group's standard deviation "
     "(algorithm.norm_adv_by_std_in_grpo: false, or algorithm.adv_estimator: dr_grpo): divided, one rare gain weighs no "
     "more than one of many small losses. Filtering or a larger learning rate would make that worse. Otherwise go back "
-    "to the last good checkpoint with more members per group (actor_rollout_ref.rollout.n) or a higher temperature."
+    "to the last good checkpoint with more trajectories per group (actor_rollout_ref.rollout.n) or a higher "
+    "temperature."
 )
 
 
 @cause(
     "variance_death",
     reads=(REWARD_STD,),
-    advice="Filter groups by the standard deviation of their returns (ragen.filter), use more members per group "
+    advice="Filter groups by the standard deviation of their returns (ragen.filter), use more trajectories per group "
     "(actor_rollout_ref.rollout.n), a higher temperature, or environments of another difficulty.",
 )
 def variance_death(trace: Trace) -> Evidence | None:
-    """The members of a group earn the same, so there is no advantage to learn from."""
+    """The trajectories of a group earn the same, so there is no advantage to learn from."""
     one = trace[REWARD_STD]
     if one.baseline is None or solved(trace):
         return None
@@ -175,7 +176,7 @@ def format_collapse(trace: Trace) -> Evidence | None:
 
 
 MI_LOW = 0.5  # of the early retrieval skill; 64 samples scatter by 0.06, a median of three by 0.04
-MI_MEANINGFUL = 0.2  # above chance at the start: with less, thoughts never told prompts apart
+MI_MEANINGFUL = 0.2  # above chance at the start: with less, thoughts never differed between prompts
 MI_ENTROPY = 0.5  # of the early conditional entropy: below it thoughts are fixed, which is entropy collapse
 SHARED_HIGH, SHARED_START = 0.8, 0.5  # one text for every prompt, and a start at which there were several
 REPEATED = 0.4  # of the early share of distinct n-grams inside a trajectory
@@ -242,7 +243,7 @@ EXCESS_SHARE = 0.75  # of the steps with an excess above 0
     "(ragen.filter.cross_fit: true), or use no filter (ragen.filter.strategy: none).",
 )
 def selection_bias(trace: Trace) -> Evidence | None:
-    """The filter keeps groups that were lucky: the kept ones return more than all do, step after step.
+    """The filter keeps groups whose returns were high by chance: they return more than all groups do, step after step.
 
     Groups whose start is easier also return more and may vary more, so alone this is a note.
     """

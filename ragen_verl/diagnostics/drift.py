@@ -24,7 +24,7 @@ def token_drift(
     Args:
         old_log_probs: the trainer's, in nats, float, any shape.
         rollout_log_probs: the engine's, of the same shape.
-        response_mask: of the same shape; non-zero on sampled tokens. What stands elsewhere is never read.
+        response_mask: of the same shape; non-zero on sampled tokens. Other tokens are never read.
         threshold: nats.
 
     Returns:

@@ -98,12 +98,12 @@ def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: Annotated[int, WOR
     for record in played:
         by_env[environment_of(record)].append(record)
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for members in by_env.values():
-        texts = [[turn[key] for turn in record["turns"]] for record in members]
-        for name, value in vars(repetition(texts, [record["seed"] for record in members], ngram)).items():
+    for same in by_env.values():
+        texts = [[turn[key] for turn in record["turns"]] for record in same]
+        for name, value in vars(repetition(texts, [record["seed"] for record in same], ngram)).items():
             if isfinite(value):
-                sums[name][0] += value * len(members)
-                sums[name][1] += len(members)
+                sums[name][0] += value * len(same)
+                sums[name][1] += len(same)
     return metrics | {f"{ECHO}/{name}": total / count for name, (total, count) in sums.items()}
 
 

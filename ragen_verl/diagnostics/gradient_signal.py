@@ -54,11 +54,11 @@ def split(rows_of: Sequence[Sequence[int]], stds: Sequence[float], buckets: int)
     values = np.asarray(stds, dtype=np.float64)
     if len(values) != len(rows_of) or not np.isfinite(values).all():
         raise ValueError(f"{len(rows_of)} groups need as many finite standard deviations, not {list(stds)}")
-    members: dict[int, list[int]] = {}
+    groups_of: dict[int, list[int]] = {}
     for group, value in enumerate(values):
         quantile = int((values < value).sum()) * min(buckets, len(values)) // len(values)
-        members.setdefault(quantile, []).append(group)
-    named = [(f"bucket_{quantile + 1}", members[quantile]) for quantile in sorted(members)]
+        groups_of.setdefault(quantile, []).append(group)
+    named = [(f"bucket_{quantile + 1}", groups_of[quantile]) for quantile in sorted(groups_of)]
     chosen = [(ALL, list(range(len(values)))), *(named if len(named) > 1 else [])]
     return [
         Bucket(

@@ -61,7 +61,7 @@ def retrieval(scores: np.ndarray, own: np.ndarray, k: int = 1) -> float:
 
 
 @dataclass
-class SpreadEma:
+class RunningStd:
     """The marginal's standard deviation averaged: `decay` x the old average + (1 - `decay`) x the new value.
 
     The first value starts the average. It is not stored in checkpoints: a resumed run starts it anew.
@@ -78,7 +78,7 @@ class SpreadEma:
 
 
 def measure(
-    scores: np.ndarray, own: Any, lengths: Any, ema: SpreadEma | None = None, name: str = ""
+    scores: np.ndarray, own: Any, lengths: Any, ema: RunningStd | None = None, name: str = ""
 ) -> dict[str, float]:
     """The proxies of one matrix of cross scores.
 

@@ -29,7 +29,8 @@ FALLEN_POINTS = 0.08  # and in success rate: rates of a few per cent halve by ch
 class Performance(Enum):
     """Success or reward now, against the run's start and its best.
 
-    HELD: above the start, with most of the gain still there, or everything is solved. What alarms elsewhere is then
+    HELD: above the start, with most of the gain still there, or everything is solved. What is a reason to warn in other
+        runs is then
     how learning looks.
     LOST: gained once and gone, or below the start.
     FLAT: neither.

@@ -164,7 +164,7 @@ def _names(prefix: str) -> list[str]:
     """Names that an adapter knows without importing its package: what `names()` of its entry point returns, if any."""
     try:
         return list(getattr(_load(f"The adapter {prefix}:", _scan(ADAPTERS).entries[prefix]), "names", list)())
-    except Exception:  # another mistake than the one that is being told
+    except Exception:  # another mistake than the one that is reported here
         return []
 
 

@@ -138,12 +138,12 @@ def score(played: Sequence[Trajectory]) -> dict[str, Any]:
     ended = (episode for episode in played if episode.stop_reason is StopReason.TERMINATED)
     lost = [[turn.reward for turn in episode.turns] for episode in ended if episode.turns]
     returns = [episode.ret for episode in played]
-    spread = statistics.stdev(returns) / math.sqrt(len(returns)) if len(returns) > 1 else None
+    error = statistics.stdev(returns) / math.sqrt(len(returns)) if len(returns) > 1 else None
     return {
         "episodes": len(played),
         "success": statistics.fmean(episode.success for episode in played),
         "return": statistics.fmean(returns),
-        "error": spread,
+        "error": error,
         "stops": dict(Counter(str(episode.stop_reason) for episode in played)),
         "actions": len(infos),
         "valid": sum(bool(info.get("action_is_valid")) for info in infos) / max(1, len(infos)),

@@ -30,8 +30,8 @@ class Candidates:
     Attributes:
         scores: float64 (groups,), at least one, those of the first rank first. A strategy that reads no score gets the
             groups in the order of the batch and zeros.
-        returns: raw returns of each group's trajectories that count, in the environment's unit: float64 (members,) per
-            group, each with at least one member.
+        returns: raw returns of each group's trajectories that count, in the environment's unit: float64 (trajectories,)
+            per group, each with at least one trajectory.
         total: P, the groups that a step generates before any refill, candidates or not.
         largest: whether the highest score ranks first.
     """
@@ -48,10 +48,10 @@ class Score:
 
     Attributes:
         name: as in a recipe.
-        function: (the members' values, float64 of shape (members,), at least `least` of them; options) -> the score, a
-            finite number.
+        function: (the values of the trajectories of a group, float64 of shape (trajectories,), at least `least` of
+            them; options) -> the score, a finite number.
         measure: what a value is: `return`, `entropy` (nats) or `length` (tokens) of a trajectory.
-        least: how many members have to count; below it the group has no score.
+        least: how many trajectories have to count; below it the group has no score.
         signed: whether a score can be negative, so that shares of it mean nothing.
     """
 
@@ -72,7 +72,7 @@ class Strategy:
         selects: what is selected: `groups`, by their place in `scores`; or `trajectories`, by their place in all
             returns one after another.
         ranks: whether it reads scores, so that the recipe's `score` and `largest` have a use.
-        least: how many members of a group have to count for it to be a candidate, where such groups are left.
+        least: how many trajectories of a group have to count for it to be a candidate, where such groups are left.
         shares: whether it compares shares of scores, which have to be 0 or more then.
         can_be_empty: whether it can select nothing of some candidates.
         check: called with the options that a recipe gives; raises RecipeError where two of them do not go together.

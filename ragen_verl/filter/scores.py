@@ -1,7 +1,7 @@
-"""What a group is worth: statistics of its members' raw returns, or of how they were written.
+"""What a group is worth: statistics of the raw returns of its trajectories, or of how these were written.
 
-A group's uncertainty is the sample standard deviation of its members' raw returns, U(s0) = Std[R(tau)] over the N
-trajectories from one initial state (arXiv 2504.20073, section 4). Raw means before any normalisation: after
+A group's uncertainty is the sample standard deviation of the raw returns of its trajectories, U(s0) = Std[R(tau)] over
+the N trajectories from one initial state (arXiv 2504.20073, section 4). Raw means before any normalisation: after
 normalising, every group has a standard deviation of 1 and the ranking is noise.
 """
 
@@ -48,12 +48,12 @@ score("length", measure=LENGTH)(mean)
 class Groups:
     """The groups of one batch in order of first appearance, and statistics of their raw returns (one value a group).
 
-    `std` is -inf where fewer than two members count (nothing is known of the standard deviation); `max`, `mean` and
-    `sum` are nan where none does.
+    `std` is -inf where fewer than two trajectories count (nothing is known of the standard deviation); `max`, `mean`
+    and `sum` are nan where none does.
     """
 
     labels: tuple
-    members: tuple[np.ndarray, ...]  # trajectory indices that count, excluded ones left out
+    trajectories: tuple[np.ndarray, ...]  # trajectory indices that count, excluded ones left out
     std: np.ndarray
     max: np.ndarray
     mean: np.ndarray
@@ -63,8 +63,8 @@ class Groups:
         return len(self.labels)
 
     def each(self, values: np.ndarray, statistic: Callable, least: int = 1, otherwise: float = np.nan) -> np.ndarray:
-        """A statistic of every group's members, float64 of shape (groups,); `otherwise` where too few count."""
-        return _each(self.members, values, statistic, least, otherwise)
+        """A statistic of every group's trajectories, float64 of shape (groups,); `otherwise` where too few count."""
+        return _each(self.trajectories, values, statistic, least, otherwise)
 
 
 def group_scores(returns: Sequence[float], groups: Sequence, excluded: Sequence[bool] | None = None) -> Groups:
@@ -87,16 +87,16 @@ def group_scores(returns: Sequence[float], groups: Sequence, excluded: Sequence[
     found: dict = {}
     for index, label in enumerate(groups):
         found.setdefault(label, []).append(index)
-    members = tuple(np.array([i for i in indices if not out[i]], dtype=np.int64) for indices in found.values())
+    trajectories = tuple(np.array([i for i in indices if not out[i]], dtype=np.int64) for indices in found.values())
     return Groups(
         labels=tuple(found),
-        members=members,
-        std=_each(members, values, std, 2, -np.inf),
-        max=_each(members, values, np.max, 1, np.nan),
-        mean=_each(members, values, np.mean, 1, np.nan),
-        sum=_each(members, values, np.sum, 1, np.nan),
+        trajectories=trajectories,
+        std=_each(trajectories, values, std, 2, -np.inf),
+        max=_each(trajectories, values, np.max, 1, np.nan),
+        mean=_each(trajectories, values, np.mean, 1, np.nan),
+        sum=_each(trajectories, values, np.sum, 1, np.nan),
     )
 
 
-def _each(members: tuple, values: np.ndarray, statistic: Callable, least: int, otherwise: float) -> np.ndarray:
-    return np.array([statistic(values[m]) if len(m) >= least else otherwise for m in members], dtype=np.float64)
+def _each(trajectories: tuple, values: np.ndarray, statistic: Callable, least: int, otherwise: float) -> np.ndarray:
+    return np.array([statistic(values[m]) if len(m) >= least else otherwise for m in trajectories], dtype=np.float64)

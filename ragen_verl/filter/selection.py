@@ -26,8 +26,8 @@ class Rule:
         largest: whether the highest score ranks first; otherwise the lowest.
         drop_zero_variance: groups whose raw returns do not differ, or of whose standard deviation nothing is known, are
             no candidates.
-        min_members: without a ranking, groups with fewer members that count are left out while others remain: a
-            group baseline over one return is that return itself. 1 where groups have one member by design.
+        min_trajectories: without a ranking, groups with fewer trajectories that count are left out while others remain:
+            a group baseline over one return is that return itself. 1 where groups have one trajectory by design.
         total: P, the groups of a step before any refill; None: those of the batch.
         limit: at most this many candidates, earlier ones first; None for all.
         cross_fit: each half of a group is kept by the returns of its other half; the halves are the trajectories with
@@ -39,7 +39,7 @@ class Rule:
     score: str = "std"
     largest: bool = True
     drop_zero_variance: bool = False
-    min_members: int = 2
+    min_trajectories: int = 2
     total: int | None = None
     limit: int | None = None
     cross_fit: bool = False
@@ -69,11 +69,11 @@ class Selection:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What is kept of some groups: their places in `groups`, and the kept members of each."""
+    """What is kept of some groups: their places in `groups`, and the kept trajectories of each."""
 
     groups: Groups
     index: np.ndarray
-    members: list[np.ndarray]
+    trajectories: list[np.ndarray]
 
 
 def select(
@@ -122,7 +122,9 @@ def select(
     for decides, learns in folds:
         scores.append(_scores(decides, columns, rule))
         parts.append(_choose(decides, learns, scores[-1], columns[RETURN], rule))
-    kept = np.sort(np.concatenate([np.array([], dtype=np.int64), *(one for part in parts for one in part.members)]))
+    kept = np.sort(
+        np.concatenate([np.array([], dtype=np.int64), *(one for part in parts for one in part.trajectories)])
+    )
     some = sorted({int(i) for part in parts for i in part.index})
     labels = [(label, half) for half in (0, 1) for label in whole.labels] if rule.cross_fit else whole.labels
     return Selection(
@@ -141,13 +143,13 @@ def _scores(groups: Groups, columns: Mapping[str, np.ndarray], rule: Rule) -> np
 
 
 def _choose(decides: Groups, learns: Groups, scores: np.ndarray, returns: np.ndarray, rule: Rule) -> _Chosen:
-    """The groups and members of `learns` that are kept by the scores and returns of `decides`."""
+    """The groups of `learns`, and their trajectories, that are kept by the scores and returns of `decides`."""
     chosen = STRATEGIES[rule.strategy]
-    sizes = np.array([len(m) for m in decides.members], dtype=np.int64)
+    sizes = np.array([len(m) for m in decides.trajectories], dtype=np.int64)
     candidates = np.flatnonzero(sizes > 0)
     if rule.drop_zero_variance:
         candidates = candidates[decides.std[candidates] > ZERO_STD]
-    usable = sizes[candidates] >= min(chosen.least, rule.min_members)
+    usable = sizes[candidates] >= min(chosen.least, rule.min_trajectories)
     if chosen.ranks:
         usable &= np.isfinite(scores[candidates])
     if usable.any():
@@ -157,12 +159,12 @@ def _choose(decides: Groups, learns: Groups, scores: np.ndarray, returns: np.nda
     candidates = candidates[: rule.limit]
     if len(candidates):
         candidates = candidates[rank(scores[candidates], rule.largest)]
-    members = _members(chosen, candidates, decides, learns, scores, returns, rule)
-    index = sorted(i for i, mine in members.items() if len(mine))
-    return _Chosen(learns, np.array(index, dtype=np.int64), [members[i] for i in index])
+    kept = _kept(chosen, candidates, decides, learns, scores, returns, rule)
+    index = sorted(i for i, mine in kept.items() if len(mine))
+    return _Chosen(learns, np.array(index, dtype=np.int64), [kept[i] for i in index])
 
 
-def _members(
+def _kept(
     chosen: Strategy,
     ranked: np.ndarray,
     decides: Groups,
@@ -171,22 +173,22 @@ def _members(
     returns: np.ndarray,
     rule: Rule,
 ) -> dict[int, np.ndarray]:
-    """Place of each group that the strategy selects -> its kept members."""
+    """Place of each group that the strategy selects -> its kept trajectories."""
     if not len(ranked):
         return {}
     candidates = Candidates(
         scores=scores[ranked],
-        returns=tuple(returns[decides.members[i]] for i in ranked),
+        returns=tuple(returns[decides.trajectories[i]] for i in ranked),
         total=len(decides) if rule.total is None else rule.total,
         largest=rule.largest,
     )
     found = chosen.function(candidates, **read_by(chosen.function, rule.options))
     if chosen.selects == "groups":
-        return {int(i): learns.members[i] for i in ranked[_indices(found, len(ranked), chosen.name)]}
+        return {int(i): learns.trajectories[i] for i in ranked[_indices(found, len(ranked), chosen.name)]}
     owner = np.repeat(ranked, [len(one) for one in candidates.returns])
-    members = np.concatenate([decides.members[i] for i in ranked])
-    places = _indices(found, len(members), chosen.name)
-    return {int(i): np.sort(members[places[owner[places] == i]]) for i in ranked}
+    inside = np.concatenate([decides.trajectories[i] for i in ranked])
+    places = _indices(found, len(inside), chosen.name)
+    return {int(i): np.sort(inside[places[owner[places] == i]]) for i in ranked}
 
 
 def _indices(found: Any, count: int, name: str) -> np.ndarray:
@@ -220,7 +222,7 @@ def _metrics(whole: Groups, parts: Sequence[_Chosen], columns: Mapping[str, np.n
         if len(values):
             metrics[f"{ROLLOUT}/{name}"] = float(values.mean())
 
-    everything = [_Chosen(whole, np.arange(len(whole)), list(whole.members))]
+    everything = [_Chosen(whole, np.arange(len(whole)), list(whole.trajectories))]
     others = {name: column for name, column in columns.items() if name != RETURN}
     for prefix, some in (("", everything), ("chosen_", parts)):
         for name in ("std", "max", "mean", "sum"):
@@ -245,11 +247,15 @@ def _excess(parts: Sequence[_Chosen], returns: np.ndarray) -> dict[str, float]:
     """The mean return of what is kept minus that of all groups, and the standard error of a choice at random.
 
     Every group weighs the same; with cross-fitting every half does. The error is that of a mean of k out of n groups
-    drawn without replacement, s sqrt(1/k - 1/n), and for members left out of a group the same inside it.
+    drawn without replacement, s sqrt(1/k - 1/n), and for trajectories left out of a group the same inside it.
     """
     everything = np.concatenate([part.groups.mean for part in parts])
     everything = everything[np.isfinite(everything)]
-    kept = [(part.groups.members[i], mine) for part in parts for i, mine in zip(part.index, part.members, strict=True)]
+    kept = [
+        (part.groups.trajectories[i], mine)
+        for part in parts
+        for i, mine in zip(part.index, part.trajectories, strict=True)
+    ]
     if not kept or len(everything) < 2:
         return {}
     between = np.var(everything, ddof=1) * (1 / len(kept) - 1 / len(everything))

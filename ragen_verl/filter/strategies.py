@@ -1,4 +1,4 @@
-"""Which groups are kept, once they are ranked, and which members of a group.
+"""Which groups are kept, once they are ranked, and which trajectories of a group.
 
 Sources: StarPO-S (arXiv 2504.20073, section 4) for top-k; RAGEN-2's SNR-adaptive filtering (arXiv 2604.06268) and its
 released options for top-p, min-p, absolute top-k, percentile range and selection within a group.
@@ -128,20 +128,20 @@ def percentile(candidates: Candidates, *, range: Annotated[tuple[float, ...], _P
 
 @strategy("within_group", selects="trajectories", ranks=False, least=2, can_be_empty=False)
 def within_group(candidates: Candidates, *, value: Annotated[float, _SHARE] = 0.5) -> np.ndarray:
-    """Of every group the int(value * N) members whose returns have the largest variance (RAGEN-2, table 7)."""
+    """Of every group the int(value * N) trajectories whose returns have the largest variance (RAGEN-2, table 7)."""
     starts = np.cumsum([0, *(len(one) for one in candidates.returns)])
     parts = [start + most_varied(one, value) for start, one in zip(starts, candidates.returns, strict=False)]
     return np.concatenate(parts)
 
 
 def most_varied(returns: np.ndarray, fraction: float) -> np.ndarray:
-    """The k = int(fraction * N) members whose returns have the largest variance, at least two; indices ascending.
+    """The k = int(fraction * N) trajectories whose returns have the largest variance, at least two; indices ascending.
 
     The best subset is always the j lowest and the k - j highest for some j, so only k + 1 subsets are compared.
 
     Args:
         returns: raw returns of one group, float64 of shape (N,).
-        fraction: share of the members that stays, above 0 and at most 1.
+        fraction: share of the trajectories that stays, above 0 and at most 1.
     """
     count = min(len(returns), max(2, keep_count(fraction, len(returns))))
     order = np.argsort(returns, kind="stable")

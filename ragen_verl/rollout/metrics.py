@@ -40,7 +40,7 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
     Returns:
         Per environment: `{prefix}/{env}/{key}` for every key of the trajectories' metrics,
         `{prefix}/{env}/non-zero/{key}` (mean over the trajectories where it is not 0) and `{prefix}/{env}/pass@{N}`
-        (share of groups with a success; N is the size of the largest group, failed members included),
+        (share of groups with a success; N is the size of the largest group, failed trajectories included),
         `{prefix}/{env}/groups` (how many played it) and, where records say whether the filter kept them,
         `{prefix}/{env}/kept_ratio` (share of its trajectories that the update sees).
         Over all: `{prefix}/{name}` for the names in `TOTALS`, `{prefix}/episodes` (how many trajectories these means
@@ -53,17 +53,17 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
     for group, record in zip(groups, records, strict=True):
         by_env[environment_of(record)].append((group, record))
     metrics: dict[str, float] = {}
-    for env, members in by_env.items():
-        counted = [(group, record) for group, record in members if not record["excluded"]]
+    for env, played in by_env.items():
+        counted = [(group, record) for group, record in played if not record["excluded"]]
         for key, values in _columns(record for _, record in counted).items():
             metrics[f"{prefix}/{env}/{key}"] = _mean(values)
             if non_zero := [value for value in values if value != 0]:
                 metrics[f"{prefix}/{env}/non-zero/{key}"] = _mean(non_zero)
         if counted:
-            size = max(Counter(group for group, _ in members).values())
+            size = max(Counter(group for group, _ in played).values())
             metrics[f"{prefix}/{env}/pass@{size}"] = _pass_rate(counted)
-            metrics[f"{prefix}/{env}/groups"] = float(len({group for group, _ in members}))
-            if kept := [float(record["kept"]) for _, record in members if "kept" in record]:
+            metrics[f"{prefix}/{env}/groups"] = float(len({group for group, _ in played}))
+            if kept := [float(record["kept"]) for _, record in played if "kept" in record]:
                 metrics[f"{prefix}/{env}/kept_ratio"] = _mean(kept)
     together = _columns(record for record in records if not record["excluded"])
     metrics.update({f"{prefix}/{name}": _mean(together[key]) for name, key in TOTALS.items() if key in together})
@@ -83,10 +83,10 @@ def _columns(records: Iterable[Record]) -> dict[str, list[float]]:
     return columns
 
 
-def _pass_rate(members: Iterable[tuple[Hashable, Record]]) -> float:
-    """The share of groups in which at least one member succeeded."""
+def _pass_rate(played: Iterable[tuple[Hashable, Record]]) -> float:
+    """The share of groups in which at least one trajectory succeeded."""
     passed: dict[Hashable, bool] = {}
-    for group, record in members:
+    for group, record in played:
         passed[group] = passed.get(group, False) or record["metrics"]["success"] > 0
     return _mean([float(one) for one in passed.values()])
 

@@ -101,7 +101,7 @@ class Engine:
     Args:
         client: verl's `LLMServerClient`.
         sampling_params: temperature and so on, shared by all sessions and therefore copied.
-        entropy: the group's seed and the member; every turn's sampling is seeded by them and the turn, so that a
+        entropy: the group's seed and the rollout index; every turn's sampling is seeded by them and the turn, so that a
             rerun or a resumed run samples the same tokens from the same weights. None leaves it to the engine.
     """
 

@@ -52,7 +52,7 @@ class MutualInformationProbe:
     def __init__(self, config: MutualInformation, seed: int, kept: float, think: bool) -> None:
         self.config, self.seed, self.kept = config, seed, kept
         self.end = "</think>" if think else None
-        self.ema = mi.SpreadEma()
+        self.ema = mi.RunningStd()
         self.measured = False
 
     def __call__(self, trainer: Any, batch: KVBatchMeta, played: TrajectoryBatch) -> dict[str, float]:
@@ -238,7 +238,9 @@ _OPTIONAL = ["ref_log_prob", "rollout_is_weights"]
 def gradient_signal(
     trainer: Any, batch: KVBatchMeta, trained: TrajectoryBatch, config: GradientSignal
 ) -> dict[str, float]:
-    """Gradient norms of task, entropy and KL by the groups' reward spread; call it when advantages are known.
+    """Gradient norms of task, entropy and KL by the standard deviation of the groups' returns.
+
+    To be called when advantages are known.
 
     Weights, optimizer, schedule and random numbers are as before afterwards.
 
@@ -249,8 +251,8 @@ def gradient_signal(
     if not (config.enabled and mi.due(trainer.global_steps, config.every)):
         return {}
     started = time.perf_counter()
-    rows_of, spreads = _groups(trained)
-    buckets = signal.split(rows_of, spreads, config.buckets)
+    rows_of, stds = _groups(trained)
+    buckets = signal.split(rows_of, stds, config.buckets)
     data = _fetch(batch, trained.row_keys, [*_NEEDED, *_OPTIONAL])
     actor = trainer.config.actor_rollout_ref.actor
     most = None if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
@@ -273,11 +275,11 @@ def gradient_signal(
 
 
 def _groups(trained: TrajectoryBatch) -> tuple[list[list[int]], list[float]]:
-    """Rows and spread (sample standard deviation of raw returns) of each group that has two trajectories or more."""
+    """Rows, and sample standard deviation of raw returns, of each group that has two trajectories or more."""
     groups = group_scores(trained.returns, trained.groups)
     rows_of = _numbered(trained)
-    several = [index for index, found in enumerate(groups.members) if len(found) > 1]
-    rows = [[row for member in groups.members[index] for row in rows_of[member]] for index in several]
+    several = [index for index, found in enumerate(groups.trajectories) if len(found) > 1]
+    rows = [[row for one in groups.trajectories[index] for row in rows_of[one]] for index in several]
     return rows, [float(groups.std[index]) for index in several]
 
 

@@ -1,9 +1,10 @@
 """Refill: a step generates more groups until enough of them are informative, within a bound.
 
-A group is informative where its members' raw returns differ: without that there is nothing to prefer (DAPO's dynamic
-sampling, arXiv 2503.14476, section 3.2, over any filter of this package). Rounds are whole: the groups of a round are
-in flight together, and the next round is sized when all have ended. How many groups a step takes then depends on what
-was played and never on how fast, so that a rerun plays the same seeds; the price is the slowest episode of each round.
+A group is informative where the raw returns of its trajectories differ: without that there is nothing to prefer (DAPO's
+dynamic sampling, arXiv 2503.14476, section 3.2, over any filter of this package). Rounds are whole: the groups of a
+round are in flight together, and the next round is sized when all have ended. How many groups a step takes then depends
+on what was played and never on how fast, so that a rerun plays the same seeds; the price is the slowest episode of each
+round.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ragen_verl.numerics import ZERO_STD
 
 
 def informative(returns: list[float], groups: list, excluded: list[bool]) -> int:
-    """Groups with at least two members that count and whose raw returns differ."""
+    """Groups with at least two trajectories that count and whose raw returns differ."""
     return int((group_scores(returns, groups, excluded).std > ZERO_STD).sum())
 
 

@@ -97,9 +97,9 @@ class Result:
         if not all_of_them:
             return self
         mean = math.fsum(all_of_them) / len(all_of_them)
-        spread = math.fsum((one - mean) ** 2 for one in all_of_them) / max(1, len(all_of_them) - 1)
+        variance = math.fsum((one - mean) ** 2 for one in all_of_them) / max(1, len(all_of_them) - 1)
         for row, column in self.filled:
-            self.advantages[row][column] = (self.advantages[row][column] - mean) / math.sqrt(spread + 1e-8)
+            self.advantages[row][column] = (self.advantages[row][column] - mean) / math.sqrt(variance + 1e-8)
             if returns_too:
                 self.returns[row][column] = self.advantages[row][column]
         return self

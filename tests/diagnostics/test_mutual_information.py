@@ -19,7 +19,7 @@ from ragen_verl.diagnostics.mutual_information import (
     EMA_DECAY,
     STD_EPS,
     Pair,
-    SpreadEma,
+    RunningStd,
     budget,
     due,
     marginal,
@@ -62,7 +62,7 @@ def slow(scores, own, lengths) -> dict[str, float]:
         mixed.append(math.log(math.fsum(terms)))
         code.append(scores[i][own[i]] / lengths[i] - math.log(math.fsum(normalised)))
     per_token = [m / n for m, n in zip(mixed, lengths, strict=True)]
-    spread = math.sqrt(math.fsum((m - math.fsum(per_token) / rows) ** 2 for m in per_token) / rows)
+    std = math.sqrt(math.fsum((m - math.fsum(per_token) / rows) ** 2 for m in per_token) / rows)
     estimate = math.fsum((g - m) / n for g, m, n in zip(given, mixed, lengths, strict=True)) / rows
     first = [sorted(range(columns), key=lambda j: -scores[i][j]) for i in range(rows)]
     return {
@@ -71,8 +71,8 @@ def slow(scores, own, lengths) -> dict[str, float]:
         "estimate_code": math.fsum(code) / rows,
         "conditional_entropy": -math.fsum(g / n for g, n in zip(given, lengths, strict=True)) / rows,
         "marginal_entropy_per_sequence": -math.fsum(mixed) / rows,
-        "marginal_std": spread,
-        "z_score": estimate / (spread + STD_EPS),
+        "marginal_std": std,
+        "z_score": estimate / (std + STD_EPS),
         "retrieval_accuracy": sum(first[i][0] == own[i] for i in range(rows)) / rows,
         **({"retrieval_accuracy_at_2": sum(own[i] in first[i][:2] for i in range(rows)) / rows} if columns > 2 else {}),
     }
@@ -186,7 +186,7 @@ def test_scores_far_below_zero_do_not_underflow():
 
 
 def test_z_score_and_its_average():
-    own, lengths, ema = np.arange(2), np.full(2, 2), SpreadEma()
+    own, lengths, ema = np.arange(2), np.full(2, 2), RunningStd()
     wide = np.array([[-2.0, -40.0], [-90.0, -50.0]])
     narrow = np.array([[-20.0, -40.0], [-62.0, -22.0]])
     first = measure(wide, own, lengths, ema, "a")

@@ -39,7 +39,7 @@ def test_its_trainings_pass_every_check_and_mistakes_do_not(follow: Reader) -> N
         BY_NAME.replace("4.0", "0"): "ragen.advantage.sharpness is 0.0 but has to be a number above 0",
         BY_NAME.replace("4.0", "steep"): "ragen.advantage.sharpness is 'steep' but has to be a number above 0",
         BY_NAME + " critic.enable=true": "critic.enable is true but algorithm.adv_estimator bounded ignores",
-        BY_NAME + " actor_rollout_ref.rollout.n=1": "bounded compares the members of a group",
+        BY_NAME + " actor_rollout_ref.rollout.n=1": "bounded compares the trajectories of a group",
         BY_FILE.replace("bounded.py", "bound.py"): "ragen.plugins names my_estimator/bound.py, and there is no file",
     }
     first, *refused = follow.check([BY_NAME, *wrong])

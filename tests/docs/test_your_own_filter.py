@@ -39,7 +39,7 @@ def test_trainings_with_the_filter_are_accepted_and_mistakes_not(follow: Reader)
         BY_NAME.replace("count", "cuont"): "ragen.filter.cuont is not a key of ragen.filter: did you mean count?",
         BY_NAME.replace("=8", "=0"): "ragen.filter.count is 0 but has to be a whole number of 1 or more",
         BY_NAME + " ragen.filter.value=0.5": "ragen.filter.value is 0.5 but ragen.filter.strategy is spaced",
-        BY_NAME + " actor_rollout_ref.rollout.n=1": "compares the members of a group",
+        BY_NAME + " actor_rollout_ref.rollout.n=1": "compares the trajectories of a group",
         BY_NAME + " ragen.filter.cross_fit=true actor_rollout_ref.rollout.n=3": "use n of 4 or more",
     }
     first, second, *refused = follow.check([BY_NAME, BY_NAME + " ragen.filter.cross_fit=true", *wrong])

@@ -44,14 +44,14 @@ def test_it_keeps_every_rule(id):
 
 
 @cache
-def elsewhere() -> dict[str, dict]:
+def in_another_process() -> dict[str, dict]:
     subjects = [Subject.of(id) for id in IDS]
     return dict(zip(IDS, fingerprints(subjects, SEEDS, STEPS, limit=30), strict=True))
 
 
 @pytest.mark.parametrize("id", IDS)
 def test_same_seed_same_episode_in_another_process(id):
-    assert elsewhere()[id] == {"prints": prints(Subject.of(id), SEEDS, STEPS, Calls(30))}
+    assert in_another_process()[id] == {"prints": prints(Subject.of(id), SEEDS, STEPS, Calls(30))}
 
 
 def test_another_process_that_dies_is_no_agreement():

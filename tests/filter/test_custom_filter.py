@@ -103,7 +103,7 @@ def test_recipe_names_them_and_gives_options() -> None:
     rule = read(strategy="above", score="wide", power=2, bound=3).rule(8, 2)
     assert rule.options == {"bound": 3.0, "power": 2} and rule.score == "wide"
     assert select(RETURNS, LABELS, rule=rule).groups == ("a", "c")
-    assert read(strategy="above", value=None, range=None).needs_spread
+    assert read(strategy="above", value=None, range=None).compares_trajectories
     assert read(strategy="above").rule(8, 2).options == {"bound": 0.5}
     for keys, words in (
         ({"strategy": "above", "bound": "high"}, "ragen.filter.bound is 'high' but has to be a number or null (filter"),

@@ -18,9 +18,9 @@ from ragen_verl.filter.strategies import most_varied
 
 BUILT_IN = ("none", "top_k", "top_k_count", "top_p", "min_p", "percentile", "within_group")
 RANKING = tuple(name for name in BUILT_IN if STRATEGIES[name].ranks)
-SPREADS = ("std", "variance", "entropy_variance")
+DEVIATIONS = ("std", "variance", "entropy_variance")
 
-# values on a coarse grid, so that ties and groups without spread are common; sums of quarters are exact
+# values on a coarse grid, so that ties and groups of equal returns are common; sums of quarters are exact
 RETURNS = st.integers(-5, 20).map(lambda quarters: quarters / 4)
 POSITIVE = st.integers(0, 16).map(lambda quarters: quarters / 4)
 TRAJECTORY = st.fixed_dictionaries(
@@ -176,7 +176,7 @@ def test_within_group_keeps_the_most_varied_trajectories(returns: list, fraction
 
 
 def test_paper_setting_keeps_two_of_eight_groups() -> None:
-    returns = [spread * sign for spread in range(8) for sign in (-1, 1)]
+    returns = [deviation * sign for deviation in range(8) for sign in (-1, 1)]
     groups = [label for label in "abcdefgh" for _ in range(2)]
     found = select(returns, groups, rule=rule_of("top_k", 0.25))
     assert found.groups == ("g", "h")
@@ -186,7 +186,7 @@ def test_paper_setting_keeps_two_of_eight_groups() -> None:
 SOFT = {"mass": "softmax"}
 
 # groups a, b, c, d with standard deviations 0, 1, 3, 6 (times the root of 2)
-SPREAD = [0, 0, -1, 1, -3, 3, -6, 6]
+RETURNS_OF_FOUR = [0, 0, -1, 1, -3, 3, -6, 6]
 LABELS = list("aabbccdd")
 
 
@@ -197,7 +197,7 @@ LABELS = list("aabbccdd")
         (rule_of("top_p", 0.61), "cd"),
         (rule_of("top_p", 0.9), "cd"),  # 9 of 10, met exactly
         (rule_of("top_p", 0.91), "bcd"),
-        (rule_of("top_p", 0.999), "bcd"),  # a group without spread has no mass
+        (rule_of("top_p", 0.999), "bcd"),  # a group of equal returns has no mass
         (rule_of("top_p", 1.0), "abcd"),
         (rule_of("top_p", 0.9, score="variance"), "cd"),  # 36 of 46 is 0.78, 45 of 46 is 0.98
         (rule_of("top_p", 0.78, score="variance"), "d"),
@@ -221,7 +221,7 @@ LABELS = list("aabbccdd")
     ],
 )
 def test_strategies_by_hand(rule: Rule, groups: str) -> None:
-    assert "".join(select(SPREAD, LABELS, rule=rule).groups) == groups
+    assert "".join(select(RETURNS_OF_FOUR, LABELS, rule=rule).groups) == groups
 
 
 @pytest.mark.parametrize("strategy", RANKING)
@@ -277,7 +277,7 @@ def test_large_scores_do_not_overflow() -> None:
     huge = [-1e150, 1e150, -1e149, 1e149, 0, 0]
     assert select(huge, list("aabbcc"), rule=rule_of("top_p", 0.9, options=SOFT)).groups == ("a",)
     means = [1e308, 1e308, 1.0]
-    assert select(means, list("abc"), rule=rule_of("top_p", 0.4, score="mean", min_members=1)).groups == ("a",)
+    assert select(means, list("abc"), rule=rule_of("top_p", 0.4, score="mean", min_trajectories=1)).groups == ("a",)
 
 
 def test_negative_scores_have_no_mass() -> None:
@@ -294,13 +294,13 @@ def test_earlier_group_wins_a_tie() -> None:
     assert select([0, 1, 0, 1, 0, 1], ["z", "z", "a", "a", "m", "m"], rule=rule_of("top_k", 0.34)).groups == ("z",)
 
 
-def test_equal_returns_have_exactly_no_spread() -> None:
+def test_equal_returns_have_no_standard_deviation() -> None:
     assert group_scores([0.1] * 7, [0] * 7).std[0] == 0.0
     assert select([0.1] * 7, [0] * 7).metrics["rollout/filter_zero_count"] == 1
 
 
-def test_single_member_is_never_preferred_by_a_spread() -> None:
-    for score in SPREADS:
+def test_a_group_of_one_is_never_preferred_by_a_deviation() -> None:
+    for score in DEVIATIONS:
         found = select(
             [5.0, 0.0, 0.0], ["alone", "pair", "pair"], rule=rule_of("top_k", 0.5, score=score),
             measures={"entropy": [9.0, 1.0, 1.0]},
@@ -328,8 +328,8 @@ def test_released_slack_selects_fewer_groups_or_none() -> None:
 def test_softmax_is_strict_or_mild_by_the_unit_of_the_reward() -> None:
     groups = [label for label in "abcdefgh" for _ in range(2)]
 
-    def count(spreads: list[float], **options: object) -> int:
-        returns = [sign * spread / 2**0.5 for spread in spreads for sign in (-1, 1)]
+    def count(deviations: list[float], **options: object) -> int:
+        returns = [sign * deviation / 2**0.5 for deviation in deviations for sign in (-1, 1)]
         return len(select(returns, groups, rule=rule_of("top_p", 0.9, options=options)).groups)
 
     table6 = [5.6, 4.4, 4.2, 1.5, 0.2, 0.1, 0.0, 0.0]
@@ -340,7 +340,7 @@ def test_softmax_is_strict_or_mild_by_the_unit_of_the_reward() -> None:
 
 def test_single_members_are_kept_where_there_is_nothing_else() -> None:
     assert select([5.0, 1.0], ["a", "b"], rule=rule_of("top_k", 0.5)).groups == ("a",)
-    assert select([5.0, 1.0], ["a", "b"], rule=Rule(min_members=1)).groups == ("a", "b")
+    assert select([5.0, 1.0], ["a", "b"], rule=Rule(min_trajectories=1)).groups == ("a", "b")
     assert select([1.0, 5.0], ["a", "b"], rule=rule_of("top_k", 0.5, score="mean")).groups == ("b",)
 
 

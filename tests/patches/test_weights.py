@@ -1,4 +1,4 @@
-"""The watch over the engine during a push of weights, with real sockets; the engine is a thread."""
+"""What notices that the engine failed during a push of weights, with real sockets; the engine is a thread."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.config.advantage import VERL_OPTIONS, Advantage
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import ESTIMATOR
-from ragen_verl.training import advantages as credit
+from ragen_verl.training import advantages as join
 from ragen_verl.training.batch import RowTurns, TrajectoryBatch
 from ragen_verl.validation.estimators import check_estimator
 
@@ -46,13 +46,13 @@ def algorithm(name: str = "gae", **changes: object):
     return OmegaConf.create({**defaults, **changes})
 
 
-def by_verl(context: credit.Context, mask: torch.Tensor = MASK) -> tuple[torch.Tensor, torch.Tensor]:
+def by_verl(context: join.Context, mask: torch.Tensor = MASK) -> tuple[torch.Tensor, torch.Tensor]:
     """What verl's trainer computes and writes back, with its own data class and its own dispatch."""
     uids = np.array([key.rsplit("_", 2)[0] for key in KEYS], dtype=object)
     data = DataProto.from_dict(
         tensors={"response_mask": mask, "token_level_rewards": REWARDS}, non_tensors={"uid": uids}
     )
-    with credit.using(context):
+    with join.using(context):
         data = compute_advantage_for_multi_trajectories(
             data, batch_keys=KEYS, adv_estimator=ESTIMATOR, config=algorithm(context.name)
         )
@@ -62,21 +62,21 @@ def by_verl(context: credit.Context, mask: torch.Tensor = MASK) -> tuple[torch.T
 @pytest.mark.parametrize("name", NAMES)
 def test_verls_dispatch_gives_what_the_estimator_gives(name: str) -> None:
     options = Advantage().arguments(algorithm(name))
-    advantages, returns = by_verl(credit.Context(name, KEYS, options, MASK, VALUES, STATES))
+    advantages, returns = by_verl(join.Context(name, KEYS, options, MASK, VALUES, STATES))
     expected = getattr(slow, name)(BATCH)
     assert torch.allclose(advantages, torch.tensor(expected.advantages), atol=1e-5)
     assert torch.allclose(returns, torch.tensor(expected.returns), atol=1e-5)
 
 
 def test_ours_has_a_name_of_its_own_in_verls_registry() -> None:
-    assert core_algos.get_adv_estimator_fn(ESTIMATOR) is credit._compute
+    assert core_algos.get_adv_estimator_fn(ESTIMATOR) is join._compute
     assert core_algos.get_adv_estimator_fn("gae") is core_algos.compute_gae_advantage_return
 
 
 def test_rejected_tokens_lose_their_advantage_and_split_no_turn() -> None:
     rejected = MASK.clone()
     rejected[4, 1] = 0
-    context = credit.Context("turn_grpo", KEYS, {}, MASK)
+    context = join.Context("turn_grpo", KEYS, {}, MASK)
     whole, _ = by_verl(context)
     some, _ = by_verl(context, rejected)
     assert some[4, 1] == 0 and whole[4, 1] != 0
@@ -87,7 +87,7 @@ def test_turns_that_are_data_are_not_looked_for_in_the_mask() -> None:
     everything = MASK.clone()
     everything[3] = 1  # a loss on what stands between two turns as well
     options = Advantage().arguments(algorithm("turn_gae"))
-    context = credit.Context("turn_gae", KEYS, options, everything, VALUES, None, ENDS)
+    context = join.Context("turn_gae", KEYS, options, everything, VALUES, None, ENDS)
     advantages, returns = by_verl(context, everything)
     assert returns[3].tolist() == pytest.approx([1.0, 1.0, 0.0, 0.0])  # the rewards from each turn on
     assert (advantages[3, 0] - advantages[3, 2]) > 0 and advantages[3, 2] == advantages[3, 3]
@@ -99,11 +99,11 @@ def test_the_registered_name_alone_says_whose_it_is() -> None:
 
 
 def test_keys_are_groups_trajectories_and_places() -> None:
-    groups, trajectories, order = (one.tolist() for one in credit.indices(["a_b_0_1", "a_b_1_0", "c_0_0", "a_b_0_0"]))
+    groups, trajectories, order = (one.tolist() for one in join.indices(["a_b_0_1", "a_b_1_0", "c_0_0", "a_b_0_0"]))
     assert groups == [0, 0, 1, 0]
     assert trajectories == [0, 1, 2, 0]
     assert order == [1, 0, 0, 0]
-    assert [len(one) for one in credit.indices([])] == [0, 0, 0]
+    assert [len(one) for one in join.indices([])] == [0, 0, 0]
 
 
 def played() -> TrajectoryBatch:
@@ -141,17 +141,17 @@ def test_only_what_an_estimator_needs_is_read(
     name: str, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = queue()
-    monkeypatch.setattr(credit, "tq", rows)
+    monkeypatch.setattr(join, "tq", rows)
     config = SimpleNamespace(algorithm=algorithm(name))
     with (
         pytest.raises(ZeroDivisionError),
-        credit.estimating(config, Advantage(weight="turns"), rows.batch(), played()),
+        join.estimating(config, Advantage(weight="turns"), rows.batch(), played()),
     ):
         assert config.algorithm.adv_estimator == ESTIMATOR
-        context = credit._CONTEXT.get()
+        context = join._CONTEXT.get()
         raise ZeroDivisionError
     assert config.algorithm.adv_estimator == name
-    assert credit._CONTEXT.get() is None
+    assert join._CONTEXT.get() is None
     assert rows.asked == [asked]
     assert torch.equal(context.mask, MASK)
     assert (context.name, context.options["weight"]) == (name, "turns")
@@ -170,7 +170,7 @@ def test_options_are_verls_keys_and_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "critic", "credit_block", "n", "words"),
+    ("block", "critic", "own_block", "n", "words"),
     [
         ({"name": "gea"}, True, {}, 8, "did you mean gae?"),
         ({"name": "gae"}, False, {}, 8, "gae needs values but critic.enable is false"),
@@ -194,10 +194,10 @@ def test_options_are_verls_keys_and_ours() -> None:
     ],
 )
 def test_what_would_do_nothing_or_lacks_something_is_refused(
-    block: dict, critic: bool | None, credit_block: dict, n: int, words: str
+    block: dict, critic: bool | None, own_block: dict, n: int, words: str
 ) -> None:
     with refused(words):
-        Advantage(options=credit_block).check(algorithm(**block), critic=critic, group_size=n)
+        Advantage(options=own_block).check(algorithm(**block), critic=critic, group_size=n)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -249,7 +249,7 @@ def test_estimator_registered_with_verl_is_computed_by_verl(verls: None) -> None
     data = DataProto.from_dict(
         tensors={"response_mask": MASK, "token_level_rewards": REWARDS}, non_tensors={"uid": uids}
     )
-    with credit.estimating(config, Advantage(), batch=None, trajectories=None):  # the queue is not asked for anything
+    with join.estimating(config, Advantage(), batch=None, trajectories=None):  # the queue is not asked for anything
         data = compute_advantage_for_multi_trajectories(
             data, batch_keys=KEYS, adv_estimator=config.algorithm.adv_estimator, config=config.algorithm
         )
@@ -295,7 +295,7 @@ def test_estimator_of_a_plugin_is_checked_and_computed_by_name(mine: None) -> No
     check_estimator(config, advantage)
     options = advantage.arguments(config.algorithm)
     assert options == {"sharpness": 3.0, "gamma": 0.5, "weight": "none"}
-    advantages, returns = by_verl(credit.Context("mine", KEYS, options, MASK))
+    advantages, returns = by_verl(join.Context("mine", KEYS, options, MASK))
     assert torch.equal(advantages, 1.5 * MASK) and torch.equal(returns, advantages)
     for wrong, words in (({"sharpness": "high"}, "a number or null"), ({"sharpnes": 1}, "did you mean sharpness?")):
         with pytest.raises(RecipeError) as refusal:
@@ -307,7 +307,7 @@ def test_estimator_of_a_plugin_is_checked_and_computed_by_name(mine: None) -> No
 def test_estimator_that_returns_something_else_is_named(wrong: Callable, mine: None) -> None:
     estimator("wrong")(wrong)
     with pytest.raises(ValueError, match="wrong returned something else than one finite number for each sampled"):
-        by_verl(credit.Context("wrong", KEYS, {}, MASK))
+        by_verl(join.Context("wrong", KEYS, {}, MASK))
 
 
 @pytest.mark.parametrize(

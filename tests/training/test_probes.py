@@ -409,11 +409,11 @@ def test_gradient_signal_of_a_step(step, worker):
     trainer, batch, trajectories, queue = step
     found = probes.gradient_signal(trainer, batch, trajectories, GradientSignal(enabled=True, every=3, buckets=2))
     keys = list(queue)
-    spreads = {key: int(key[1]) / np.sqrt(2) for key in keys}  # returns are 0 and the group's number
+    stds = {key: int(key[1]) / np.sqrt(2) for key in keys}  # returns are 0 and the group's number
     for bucket, low, high in (("all", 0, 4), ("bucket_1", 0, 2), ("bucket_2", 3, 4)):
         chosen = [key for key in keys if low <= int(key[1]) <= high]
         assert found[f"grad_norm/{bucket}/sample_count"] == len(chosen)
-        assert found[f"grad_norm/{bucket}/reward_std_max"] == pytest.approx(max(spreads[key] for key in chosen))
+        assert found[f"grad_norm/{bucket}/reward_std_max"] == pytest.approx(max(stds[key] for key in chosen))
         data = {name: [queue[key][name] for key in chosen] for name in queue[keys[0]] if name != "extra_fields"}
         direct = on_worker.gradient_norms(worker, rows(data, tuple(range(len(chosen))), most=4))
         assert set(direct) == {"task", "entropy"}

@@ -29,13 +29,13 @@ class Stream:
     """Groups as they come off verl's data loader, and a buffer that has finished them at once.
 
     Args:
-        spread: whether the group of a seed has members that differ.
+        differs: whether the group of a seed has returns that differ.
     """
 
-    def __init__(self, spread) -> None:
+    def __init__(self, differs) -> None:
         data = EnvDataset("env://train", None, OmegaConf.create({"ragen": BLOCK}))
         self.loader = StatefulDataLoader(data, batch_size=1, num_workers=0, drop_last=True, collate_fn=collate_fn)
-        self.iterator, self.spread, self.waiting, self.sizes = None, spread, [], []
+        self.iterator, self.differs, self.waiting, self.sizes = None, differs, [], []
 
     def submit(self, count: int) -> None:
         self.iterator = self.iterator or iter(self.loader)
@@ -50,7 +50,7 @@ class Stream:
 
     def count(self, batch: KVBatchMeta) -> int:
         seeds = {int(key.split("_")[0]) for key in batch.keys}
-        return sum(self.spread(seed) for seed in seeds)
+        return sum(self.differs(seed) for seed in seeds)
 
     def step(self, target: int, limit: int) -> tuple[list[int], dict]:
         self.submit(P)
@@ -84,15 +84,15 @@ def test_a_bound_ends_the_refill_and_rounds_fit_a_step() -> None:
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 12), st.integers(1, 30), st.floats(0, 1), st.integers(0, 99))
 def test_refill_is_bounded_complete_and_the_same_again(target: int, limit: int, share: float, salt: int) -> None:
-    def spread(seed: int) -> bool:
+    def differs(seed: int) -> bool:
         return random.Random(seed * 100 + salt).random() < share
 
-    seeds, metrics = Stream(spread).step(target, limit)
-    found = sum(spread(seed) for seed in seeds)
+    seeds, metrics = Stream(differs).step(target, limit)
+    found = sum(differs(seed) for seed in seeds)
     assert seeds == list(range(1000, 1000 + metrics["rollout/groups_generated"]))
     assert len(seeds) <= P + limit
     assert found >= target or len(seeds) == P + limit
-    assert Stream(spread).step(target, limit) == (seeds, metrics)
+    assert Stream(differs).step(target, limit) == (seeds, metrics)
 
 
 def test_resumed_run_goes_on_after_the_groups_of_the_refill() -> None:
@@ -100,7 +100,7 @@ def test_resumed_run_goes_on_after_the_groups_of_the_refill() -> None:
     first, _ = stream.step(4, 16)
     state = stream.loader.state_dict()  # what verl writes to data.pt
     second, _ = stream.step(4, 16)
-    resumed = Stream(stream.spread)
+    resumed = Stream(stream.differs)
     resumed.loader.load_state_dict(state)
     assert resumed.step(4, 16)[0] == second
     assert second[0] == first[-1] + 1

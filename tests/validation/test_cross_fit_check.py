@@ -16,7 +16,7 @@ def test_cross_fitted_bandit_passes_every_check() -> None:
 
 
 def test_small_groups_and_verls_own_estimators_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r"cross_fit compares the members of half a group .*rollout\.n is 3"):
+    with pytest.raises(RecipeError, match=r"cross_fit compares the trajectories of half a group .*rollout\.n is 3"):
         check(composed("nano/bandit", *CROSS_FIT, "actor_rollout_ref.rollout.n=3"))
     with pytest.raises(RecipeError, match=r"cross_fit needs baselines within half a group, and .* opo is verl's"):
         check(composed("nano/bandit", *CROSS_FIT, "algorithm.adv_estimator=opo", "critic.enable=false"))

@@ -20,11 +20,12 @@ Ask = Callable[[Messages], Awaitable[str]]
 class Inverted:
     """One rollout in a thread with an event loop of its own; it keeps no environment alive.
 
-    `told` holds what it says: the messages that a text is wanted for, then the finished episode or an exception.
+    `outgoing` is the queue of what it hands over: the messages that the model is to answer, then the finished episode
+    or an exception.
     """
 
     def __init__(self, play: Callable[[Ask], Coroutine[Any, Any, Any]]) -> None:
-        self.told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._answer: asyncio.Future[str] | None = None
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # leaves the caller's own loop alone
         self._loop = self._runner.get_loop()
@@ -38,11 +39,11 @@ class Inverted:
                 outcome = self._loop.run_until_complete(self._task)
         except BaseException as error:  # a cancellation is no Exception
             outcome = error if isinstance(error, Exception) else RuntimeError(f"the rollout was ended: {error!r}")
-        self.told.put(outcome)
+        self.outgoing.put(outcome)
 
     async def _ask(self, messages: Messages) -> str:
         self._answer = self._loop.create_future()
-        self.told.put(messages)
+        self.outgoing.put(messages)
         return await asyncio.wait_for(self._answer, _IDLE_SECONDS)
 
     def answer(self, text: str) -> None:

@@ -190,7 +190,7 @@ class VerifiersEnv(ExternalEnv):
     def _hear(self) -> Any:
         """Return the next messages or the finished episode; raise what ended it, or that their code takes too long."""
         try:
-            said = self._rollout.told.get(timeout=self.timeout_s)
+            said = self._rollout.outgoing.get(timeout=self.timeout_s)
         except queue.Empty:
             said = TimeoutError(f"{self.name} said nothing for {self.timeout_s:g} s (timeout_s).")
         if not isinstance(said, tuple):

@@ -30,6 +30,7 @@ COMMANDS = [
     "runs compare",
     "sweep",
     "verdict",
+    "convert",
     "doctor",
     "env",
     "env list",

@@ -103,12 +103,14 @@ def _columns(records: Sequence[dict[str, Any]]) -> list[list[Any]]:
 
 
 def _compact(record: dict[str, Any], preambles: dict[str, int]) -> dict[str, Any]:
-    """What the index does not have of a trajectory; an observation that is the next turn's state is left out."""
+    """What the index does not have of a trajectory, every text once: see `_around`."""
     turns = []
     for number, turn in enumerate(record["turns"]):
         short = {name: shortened(value) if isinstance(value, str) else value for name, value in turn.items()}
         if number + 1 < len(record["turns"]) and turn["observation"] == record["turns"][number + 1]["state"]:
-            del short["observation"]
+            del short["observation"]  # the next turn shows it
+        short["user"] = _around(short["user"], short["state"])
+        short["response"] = _around(short["response"], short["reasoning"])
         short["tokens"] = _tokens(turn["tokens"] or {})
         turns.append({name: value for name, value in short.items() if value not in (None, "", [], {})})
     found = {"error": shortened(record["error"]), "seconds": record["seconds"], "turns": turns}
@@ -117,11 +119,21 @@ def _compact(record: dict[str, Any], preambles: dict[str, int]) -> dict[str, Any
     return found
 
 
+def _around(text: str, inner: str) -> str | list[str]:
+    """What stands before and after a text in another one; the whole where it is not in it."""
+    before, found, after = text.partition(inner) if inner else (text, "", "")
+    return [before, after] if found else text
+
+
 def _tokens(tokens: dict[str, list]) -> dict[str, Any]:
     """Tokens with rounded numbers; one number stands for a list of equal ones."""
-    rounded = {name: [one if one is None else float(f"{one:.4g}") for one in values] for name, values in tokens.items()}
-    short = {name: values[0] if len(set(values)) == 1 else values for name, values in rounded.items()}
-    return short | ({"sizes": tokens["sizes"]} if tokens else {})
+    short: dict[str, Any] = {"sizes": tokens["sizes"]} if tokens else {}
+    for name, values in tokens.items():
+        if name != "sizes":
+            one = values[0]
+            equal = values.count(one) == len(values)
+            short[name] = one if equal else [value if value is None else round(value, 3) for value in values]
+    return short
 
 
 def _policy(script: str, style: str, live: bool) -> str:

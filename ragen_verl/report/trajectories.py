@@ -70,7 +70,7 @@ def _tokens(turn: Mapping[str, Any]) -> dict[str, list] | None:
     if not starts or not all(isinstance(one, int) for one in starts) or starts != sorted(starts):
         return None
     ends = [*starts[1:], max(len(_text(turn.get("response"))), starts[-1])]
-    numbers = {name: [_number(one) for one in _list(found.get(name))] for name in ("log_probs", "advantages", "mask")}
+    numbers = {name: _numbers(_list(found.get(name))) for name in ("log_probs", "advantages", "mask")}
     sizes = [end - start for start, end in zip([0, *starts[1:]], ends, strict=True)]
     return {"sizes": sizes, **{name: values for name, values in numbers.items() if len(values) == len(starts)}}
 
@@ -113,6 +113,12 @@ def texts(shown: Mapping[str, Any]) -> Iterable[str]:
     for turn in shown["turns"]:
         yield from (turn["state"], turn["response"], turn["observation"], *turn["actions"])
     yield shown["error"]
+
+
+def _numbers(values: list) -> list[float | None]:
+    """Numbers as they are in nearly every list, else one by one."""
+    plain = {*map(type, values)} <= {int, float} and all(map(math.isfinite, values))
+    return values if plain else [_number(one) for one in values]
 
 
 def _list(value: Any) -> list:

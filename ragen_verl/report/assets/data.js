@@ -15,8 +15,17 @@ function load(source) {
   byKey = new Map(all.map((one) => [one.key, one]));
 }
 
+/** A text that holds another one came as what stands before and after it. */
+const whole = (text, inner) => (Array.isArray(text) ? text[0] + inner + text[1] : text || '');
+
 function episodeOf(one) {
-  one.part.records ||= one.part.read();
+  if (!one.part.records) {
+    one.part.records = one.part.read();
+    for (const turn of one.part.records.flatMap((record) => record.turns)) {
+      turn.user = whole(turn.user, turn.state);
+      turn.response = whole(turn.response, turn.reasoning);
+    }
+  }
   return one.part.records[one.place];
 }
 

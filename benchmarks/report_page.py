@@ -83,7 +83,7 @@ def write_run(path: Path, tokens: bool) -> RunFolder:
 
 def record(one: Trajectory, tokens: bool) -> dict:
     ends = [[len(" ".join(turn.text.split(" ")[:i])) + (i > 0) for i in range(TOKENS)] for turn in one.turns]
-    found = one.record((lambda ids: ends[0]) if tokens else None)
+    found = one.record((lambda ids: ends[0]) if tokens else None) | {"kept": True}
     for turn, starts in zip(found["turns"], ends, strict=True):
         if tokens:
             turn["tokens"] |= {"offsets": starts, "advantages": [random.gauss(0, 1) for _ in starts]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -120,7 +121,7 @@ def facts(run: Run) -> dict[str, dict[str, str]]:
         },
         "Hardware and time": {
             "processes": processes if run.config else "",
-            "GPUs": ", ".join(map(str, gpus)) if isinstance(gpus, list) else "",
+            "GPUs": _counted(gpus) if isinstance(gpus, list) else "",
             "machine": _machine(run),
             "began": _clock(run.rows[0].get("time")) if run.rows else "",
             "steps and evaluations": duration(seconds(run)) if run.rows else "",
@@ -179,6 +180,10 @@ def _steps(run: Run) -> str:
 def _machine(run: Run) -> str:
     kind, cores = run.versions.get("machine"), run.versions.get("cores")
     return ", ".join(part for part in (_show(kind), f"{cores} cores" if cores else "") if part)
+
+
+def _counted(names: Sequence[Any]) -> str:
+    return ", ".join(f"{count} × {name}" for name, count in Counter(map(str, names)).items())
 
 
 def _pair(run: Run, *keys: str) -> str:

@@ -76,9 +76,13 @@ class Run:
         return [(row["step"], float(row[metric])) for row in self.rows if finite(row.get(metric))]
 
     def state(self) -> str:
-        """`finished`, `failed`, `running`, or `silent` where an unfinished run has not written for `SILENT` seconds."""
+        """How the run is.
+
+        `finished`, `failed`, `stopped` (by a signal or a rule), `running`, or `silent` where an unfinished run has not
+        written anything for `SILENT` seconds.
+        """
         if self.folder.error.exists():
-            return "failed"
+            return "stopped" if self.cause().startswith("Stopped") else "failed"
         began = _changed(self.folder.path / "config.yaml")
         if self.summary and _changed(self.folder.summary) >= began:
             return "finished"

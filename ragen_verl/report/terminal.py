@@ -22,7 +22,7 @@ from ragen_verl.report.reading import Run, finite
 from ragen_verl.report.text import visible
 from ragen_verl.report.trajectories import EXCLUDED, SOLVED
 
-_STATES = {"running": "green", "finished": "green", "failed": "bold red", "silent": "yellow"}
+_STATES = {"running": "green", "finished": "green", "failed": "bold red", "stopped": "yellow", "silent": "yellow"}
 _VERDICTS = {"healthy": "green", "note": "cyan", "warning": "yellow", "collapsed": "bold red"}
 _OUTCOMES = {SOLVED: "green", EXCLUDED: "bright_black"}
 _BARS = "▁▂▃▄▅▆▇█"
@@ -48,8 +48,8 @@ def dashboard(run: Run) -> RenderableType:
         shares = sorted(spent.items(), key=lambda one: -one[1])
         parts.append(Text("time: " + ", ".join(f"{name} {took / whole:.0%}" for name, took in shares), style="dim"))
     parts += [Text(visible(note), style="yellow") for note in run.notes if run.rows]
-    if state == "failed":
-        parts.append(Text(f"ended by an error (error.txt): {visible(run.cause())}", "red"))
+    if run.cause():
+        parts.append(Text(f"ended early (error.txt): {visible(run.cause())}", _STATES[state]))
     return Group(*parts)
 
 

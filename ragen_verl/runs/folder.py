@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
-from ragen_verl.doctor.facts import version
+from ragen_verl.doctor.facts import nvidia_smi, version
 from ragen_verl.names import (
     CHECKPOINT,
     HELD_OUT,
@@ -206,6 +206,8 @@ def explain_weightless(checkpoint: Path) -> None:
 
 
 def versions() -> dict[str, Any]:
-    """Versions of what a result depends on, and the machine's size."""
+    """Versions of what a result depends on, the machine's size, and its GPUs by name where there are any."""
     found = {name: number for name in PACKAGES if (number := version(name))}
-    return {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(), **found}
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    gpus = nvidia_smi()
+    return machine | ({"gpus": gpus} if gpus else {}) | found

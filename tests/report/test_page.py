@@ -148,6 +148,13 @@ def test_a_run_with_a_part_missing_has_a_page(tmp_path: Path, name: str) -> None
     assert page.data("index")["runs"] == [tmp_path.name]
 
 
+def test_gpus_are_counted_by_name(tmp_path: Path) -> None:
+    folder = small_run(tmp_path, steps=1)
+    known = json.loads((folder.path / "versions.json").read_text())
+    (folder.path / "versions.json").write_text(json.dumps(known | {"gpus": ["H100"] * 8 + ["L4"]}))
+    assert "8 × H100, 1 × L4" in parsed(folder.path).text
+
+
 def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("trainer: {}")
     assert "Nothing was logged yet." in parsed(tmp_path).text

@@ -138,7 +138,7 @@ def test_fields_of_other_types_do_no_harm() -> None:
     json.dumps(shown, allow_nan=False)
 
 
-def test_a_run_is_failed_running_or_silent(tmp_path: Path) -> None:
+def test_a_run_is_failed_stopped_running_or_silent(tmp_path: Path) -> None:
     import os
 
     folder = small_run(tmp_path)
@@ -150,3 +150,5 @@ def test_a_run_is_failed_running_or_silent(tmp_path: Path) -> None:
     folder.error.write_text("Traceback\nValueError: too long")
     run = read_run(tmp_path)
     assert (run.state(), run.cause()) == ("failed", "ValueError: too long")
+    folder.error.write_text("Stopped (SIGTERM) after step 4.\n")
+    assert read_run(tmp_path).state() == "stopped"

@@ -61,7 +61,7 @@ def _follow(folder: Path, every: float, forever: bool) -> None:
                     if row["step"] > seen:
                         out.print(line(run, row), markup=False, soft_wrap=True)
                         seen = row["step"]
-            if run.state() in ("finished", "failed", "stopped") and not forever:
+            if (run.cause() or run.state() == "finished") and not forever:
                 return
             time.sleep(every)
             run = read_run(folder)

@@ -13,11 +13,10 @@ from rich.table import Table
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.report.facts import HeldOut, before_and_after, seconds
-from ragen_verl.report.reading import Run, read_run
+from ragen_verl.report.reading import INTERRUPTED, Run, read_run
 from ragen_verl.runs.launch import typed
 from ragen_verl.runs.resume import changes
 
-INTERRUPTED = "interrupted"
 _SHORT = 60
 
 
@@ -45,16 +44,9 @@ def began(run: Run) -> float:
     return next((file.stat().st_mtime for file in files if file.exists()), 0.0)
 
 
-def state(run: Run) -> str:
-    """`running`, `finished`, `failed`, or `interrupted`: stopped by a signal, or silent for a quarter of an hour."""
-    known = run.state()
-    stopped = known == "failed" and run.folder.error.read_text("utf-8", errors="replace").startswith("Stopped ")
-    return INTERRUPTED if known == "silent" or stopped else known
-
-
 def go_on(run: Run) -> str | None:
     """The command that goes on with a run which is not finished; None for the others."""
-    return typed("resume", str(run.folder.path)) if state(run) in (INTERRUPTED, "failed") else None
+    return typed("resume", str(run.folder.path)) if run.state() in (INTERRUPTED, "failed") else None
 
 
 def record(run: Run, below: Path) -> dict[str, Any]:
@@ -65,8 +57,8 @@ def record(run: Run, below: Path) -> dict[str, Any]:
         "run": str(path.relative_to(parent)) if path != parent and path.is_relative_to(parent) else path.name,
         "folder": str(path),
         "recipe": run.recipe,
-        "state": state(run),
-        "cause": run.cause() if state(run) == "failed" else "",
+        "state": run.state(),
+        "cause": run.cause() if run.state() == "failed" else "",
         "step": run.step,
         "steps": run.setting("trainer.total_training_steps"),
         "seconds": round(seconds(run), 1),
@@ -132,7 +124,7 @@ def differences(one: Run, other: Run) -> dict[str, list[tuple[str, str, str]]]:
 
 def _results(run: Run) -> Iterator[tuple[str, str]]:
     yield "recipe", run.recipe
-    yield "state", state(run)
+    yield "state", run.state()
     yield "steps", str(run.step)
     yield "seconds", f"{seconds(run):.0f}"
     yield "verdict", str(run.verdict.get("status") or "-")

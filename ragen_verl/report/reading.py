@@ -20,6 +20,7 @@ from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
 
 SPLITS = ("train", "val", "generalisation")
+INTERRUPTED = "interrupted"
 SILENT = 900.0
 """Seconds without a new file after which an unfinished run is no longer called running."""
 
@@ -76,18 +77,14 @@ class Run:
         return [(row["step"], float(row[metric])) for row in self.rows if finite(row.get(metric))]
 
     def state(self) -> str:
-        """How the run is.
-
-        `finished`, `failed`, `stopped` (by a signal or a rule), `running`, or `silent` where an unfinished run has not
-        written anything for `SILENT` seconds.
-        """
+        """`finished`, `running`, `failed`, or `interrupted`: by a signal, or silent for `SILENT` seconds."""
         if self.folder.error.exists():
-            return "stopped" if self.cause().startswith("Stopped") else "failed"
+            return INTERRUPTED if self.cause().startswith("Stopped ") else "failed"
         began = _changed(self.folder.path / "config.yaml")
         if self.summary and _changed(self.folder.summary) >= began:
             return "finished"
         newest = max(_changed(one) for one in (self.folder.metrics, self.folder.log_file, self.folder.phase))
-        return "running" if time.time() - max(newest, began) < SILENT else "silent"
+        return "running" if time.time() - max(newest, began) < SILENT else INTERRUPTED
 
     def cause(self) -> str:
         """What ended the run, in one line; "" where nothing did."""

@@ -18,11 +18,11 @@ from rich.text import Text
 from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS, TEST_SECONDS, TRAIN_SUCCESS
 from ragen_verl.report.curves import PANELS, marks
 from ragen_verl.report.facts import duration, held_out, phases
-from ragen_verl.report.reading import Run, finite
+from ragen_verl.report.reading import INTERRUPTED, Run, finite
 from ragen_verl.report.text import visible
 from ragen_verl.report.trajectories import EXCLUDED, SOLVED
 
-_STATES = {"running": "green", "finished": "green", "failed": "bold red", "stopped": "yellow", "silent": "yellow"}
+_STATES = {"running": "green", "finished": "green", "failed": "bold red", INTERRUPTED: "yellow"}
 _VERDICTS = {"healthy": "green", "note": "cyan", "warning": "yellow", "collapsed": "bold red"}
 _OUTCOMES = {SOLVED: "green", EXCLUDED: "bright_black"}
 _BARS = "▁▂▃▄▅▆▇█"
@@ -73,7 +73,7 @@ def _progress(run: Run, state: str) -> RenderableType:
         words.append(f"{each:.1f} s a step")
         if state == "running" and finite(total) and total > run.step:
             words.append(f"about {duration(each * (total - run.step))} to go")
-    if state in ("running", "silent") and finite(run.rows[-1].get("time")):
+    if state != "finished" and finite(run.rows[-1].get("time")):
         words.append(f"last step {duration(max(0.0, time.time() - run.rows[-1]['time']))} ago")
     bar = ProgressBar(total=float(total) if finite(total) else 1.0, completed=float(run.step), width=_PLOT)
     grid = Table.grid(padding=(0, 2))

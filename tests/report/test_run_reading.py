@@ -138,7 +138,7 @@ def test_fields_of_other_types_do_no_harm() -> None:
     json.dumps(shown, allow_nan=False)
 
 
-def test_a_run_is_failed_stopped_running_or_silent(tmp_path: Path) -> None:
+def test_a_run_is_failed_interrupted_or_running(tmp_path: Path) -> None:
     import os
 
     folder = small_run(tmp_path)
@@ -146,9 +146,9 @@ def test_a_run_is_failed_stopped_running_or_silent(tmp_path: Path) -> None:
     assert read_run(tmp_path).state() == "running"
     for file in tmp_path.iterdir():
         os.utime(file, (1, 1))
-    assert read_run(tmp_path).state() == "silent"
+    assert read_run(tmp_path).state() == "interrupted"
     folder.error.write_text("Traceback\nValueError: too long")
     run = read_run(tmp_path)
     assert (run.state(), run.cause()) == ("failed", "ValueError: too long")
     folder.error.write_text("Stopped (SIGTERM) after step 4.\n")
-    assert read_run(tmp_path).state() == "stopped"
+    assert read_run(tmp_path).state() == "interrupted"

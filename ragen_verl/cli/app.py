@@ -20,6 +20,8 @@ from ragen_verl.cli.leaderboard import EPILOG as BOARD_EPILOG
 from ragen_verl.cli.leaderboard import leaderboard
 from ragen_verl.cli.recipes import recipes
 from ragen_verl.cli.report import report
+from ragen_verl.cli.reproduce import EPILOG as REPRODUCE_EPILOG
+from ragen_verl.cli.reproduce import reproduce
 from ragen_verl.cli.resume import resume
 from ragen_verl.cli.runs import group as runs
 from ragen_verl.cli.show import EPILOG as SHOW_EPILOG
@@ -66,6 +68,7 @@ app.command()(watch)
 app.command()(report)
 app.command(epilog=SHOW_EPILOG)(show)
 app.command(epilog=CONVERT_EPILOG)(convert)
+app.command(epilog=REPRODUCE_EPILOG)(reproduce)
 for command in (sweep, verdict, export, doctor):
     app.command()(command)
 app.add_typer(runs, name="runs")

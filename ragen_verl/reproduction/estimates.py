@@ -63,18 +63,23 @@ def mean_of_runs(values: Sequence[float], confidence: float = CONFIDENCE) -> Int
     return _t_interval(float(np.mean(values)), _variance_of_mean(np.asarray(values)), len(values), confidence)[0]
 
 
-def interquartile_mean(scores: np.ndarray) -> float:
+def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     """The mean of the middle half of all scores (Agarwal et al., section 4.3).
 
     Args:
-        scores: float64 of shape (runs, tasks), or (runs,).
+        scores: float64 of shape (..., runs, tasks).
+
+    Returns:
+        float64 of shape (...).
     """
-    return float(stats.trim_mean(np.ravel(scores), 0.25))
+    values = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
+    cut = values.shape[-1] // 4
+    return values[..., cut : values.shape[-1] - cut].mean(axis=-1)
 
 
 def stratified_bootstrap(
     scores: np.ndarray,
-    statistic: Callable[[np.ndarray], float] = interquartile_mean,
+    statistic: Callable[[np.ndarray], np.ndarray] = interquartile_mean,
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -83,18 +88,17 @@ def stratified_bootstrap(
 
     Args:
         scores: float64 of shape (runs, tasks); a task is an environment on which every run is evaluated.
-        statistic: of such an array.
+        statistic: of arrays of shape (..., runs, tasks).
         confidence: of the interval.
         resamples: number of draws.
         seed: of the draws.
     """
-    runs = len(scores)
+    value, runs = float(statistic(scores)), len(scores)
     if runs < 2:
-        return Interval(statistic(scores), None, None, runs)
-    rng = np.random.default_rng(seed)
-    drawn = [statistic(_resampled(scores, rng)) for _ in range(resamples)]
+        return Interval(value, None, None, runs)
+    drawn = statistic(_resampled(scores, resamples, np.random.default_rng(seed)))
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(statistic(scores), float(low), float(high), runs)
+    return Interval(value, float(low), float(high), runs)
 
 
 def probability_of_improvement(
@@ -110,11 +114,11 @@ def probability_of_improvement(
         resamples: number of draws.
         seed: of the draws.
     """
-    value, runs = _superiority(first, second), min(len(first), len(second))
+    value, runs = float(_superiority(first, second)), min(len(first), len(second))
     if runs < 2:
         return Interval(value, None, None, runs)
     rng = np.random.default_rng(seed)
-    drawn = [_superiority(_resampled(first, rng), _resampled(second, rng)) for _ in range(resamples)]
+    drawn = _superiority(_resampled(first, resamples, rng), _resampled(second, resamples, rng))
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(value, float(low), float(high), runs)
 
@@ -179,9 +183,13 @@ def _variance_of_mean(values: np.ndarray) -> float:
     return float(np.var(values, ddof=1) / len(values)) if len(values) > 1 else 0.0
 
 
-def _resampled(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return np.take_along_axis(scores, rng.integers(len(scores), size=scores.shape), axis=0)
+def _resampled(scores: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """Of shape (resamples, runs, tasks)."""
+    chosen = rng.integers(len(scores), size=(resamples, *scores.shape))
+    return np.take_along_axis(scores[None], chosen, axis=1)
 
 
-def _superiority(first: np.ndarray, second: np.ndarray) -> float:
-    return float((np.sign(first[:, None] - second[None]) + 1).mean() / 2)
+def _superiority(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Of shape (...) for shapes (..., runs, tasks)."""
+    signs = np.sign(first[..., :, None, :] - second[..., None, :, :])
+    return (signs + 1).mean(axis=(-3, -2, -1)) / 2

@@ -54,7 +54,7 @@ def started(folder: RunFolder) -> Started:
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """(key, value before, value after) of every setting that differs, but for `FREE`; ... where there is none."""
-    old, new = dict(_flat(before)), dict(_flat(after))
+    old, new = dict(flat(before)), dict(flat(after))
     return [
         (key, old.get(key, ...), new.get(key, ...))
         for key in sorted({*old, *new})
@@ -62,9 +62,10 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[s
     ]
 
 
-def _flat(block: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def flat(block: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(key in full, value) of every leaf of a configuration; an empty block is a leaf."""
     pairs = block.items() if isinstance(block, Mapping) else enumerate(block) if isinstance(block, list) else ()
     if not pairs:
         yield path, block
     for key, value in pairs:
-        yield from _flat(value, f"{path}.{key}" if path else str(key))
+        yield from flat(value, f"{path}.{key}" if path else str(key))

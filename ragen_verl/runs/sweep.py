@@ -93,8 +93,10 @@ class Sweep:
             raise RecipeError(f"{path} cannot be read: {error}.") from error
         return parse(cls, found, path.name)
 
-    def runs(self, root: Path, only: Collection[str] = ()) -> Iterator[tuple[str, int, RunFolder]]:
-        """Variant, seed and folder of every run, or of some variants' runs, in the order they are run.
+    def runs(
+        self, root: Path, only: Collection[str] = (), seeds: Collection[int] = ()
+    ) -> Iterator[tuple[str, int, RunFolder]]:
+        """Variant, seed and folder of every run, or of some variants' or seeds' runs, in the order they are run.
 
         Raises:
             RecipeError: `only` names a variant that there is not.
@@ -104,7 +106,7 @@ class Sweep:
                 f"The sweep {self.name} has no variant {unknown[0]!r}; it has {', '.join(self.variants)}."
             )
         for seed in self.seeds:
-            for variant in self.variants:
+            for variant in self.variants if not seeds or seed in seeds else ():
                 if not only or variant in only:
                     yield variant, seed, RunFolder(root / self.name / variant / f"seed{seed}")
 

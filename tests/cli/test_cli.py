@@ -29,6 +29,7 @@ COMMANDS = [
     "runs list",
     "runs compare",
     "sweep",
+    "reproduce",
     "verdict",
     "convert",
     "doctor",

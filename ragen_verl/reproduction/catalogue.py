@@ -1,0 +1,56 @@
+"""The items: the package's sweeps with a protocol, by their own names and by what of a paper they decide."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from ragen_verl.config.protocol import SCALES
+from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.runs.sweep import Sweep, packaged
+
+__all__ = ["experiments", "find"]
+
+
+@cache
+def experiments() -> dict[str, Sweep]:
+    """Name -> sweep with a protocol, nano first."""
+    found = [Sweep.read(path) for path in packaged().values()]
+    found = [one for one in found if one.protocol]
+    return {one.name: one for one in sorted(found, key=_place)}
+
+
+def _place(one: Sweep) -> tuple:
+    """By scale, then by name with numbers in their order."""
+    parts = re.split(r"(\d+)", one.name)
+    return SCALES.index(one.protocol.scale), [int(part) if part.isdigit() else part for part in parts]
+
+
+def find(item: str, scale: str | None = None) -> list[Sweep]:
+    """The experiments that decide an item.
+
+    Args:
+        item: an experiment's name, or that of a figure or table which some experiment covers: `e5_bandit_risk` or
+            `e5`, `ragen_figure9`; or the path of a sweep's file with a protocol.
+        scale: `nano` or `paper`. None takes the experiment of that name, else all that cover it.
+
+    Raises:
+        RecipeError: there is none, or none of that scale.
+    """
+    if item.endswith((".yaml", ".yml")):
+        sweep = Sweep.read(Path(item))
+        if not sweep.protocol:
+            raise RecipeError(f"{item} has no protocol, so nothing decides: run `ragen-verl sweep {item}`.")
+        return [sweep]
+    if scale not in (None, *SCALES):
+        raise RecipeError(f"There is no scale {scale!r}: {nearest(scale, SCALES)}")
+    named = [one for name, one in experiments().items() if item in (name, name.partition("_")[0])]
+    covering = [one for one in experiments().values() if item in one.protocol.covers]
+    found = [one for one in [*named, *covering] if scale in (None, one.protocol.scale)]
+    if not (named or covering):
+        known = [*experiments(), *(name for one in experiments().values() for name in one.protocol.covers)]
+        raise RecipeError(f"There is no item {item!r}: {nearest(item, known)} `ragen-verl reproduce --list` shows all.")
+    if not found:
+        raise RecipeError(f"{item} has no experiment at the scale {scale}: leave --scale out.")
+    return found if scale else named or found

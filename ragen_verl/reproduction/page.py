@@ -1,0 +1,160 @@
+"""docs/reproduction.md, and tables of one experiment for the terminal: from protocols and results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragen_verl.reproduction.decisions import Decision
+from ragen_verl.reproduction.estimates import Interval
+from ragen_verl.reproduction.judgement import Judged, Judgement, LevelJudged, judge_result
+from ragen_verl.reproduction.results import read
+from ragen_verl.runs.sweep import Sweep
+
+__all__ = ["COMPARISON_COLUMNS", "LEVEL_COLUMNS", "comparison_rows", "cost", "level_rows", "page"]
+
+ORDER = (Decision.CONTRADICTED, Decision.CONFIRMED, Decision.UNDECIDED, Decision.NOT_RUN)
+COMPARISON_COLUMNS = ("direction", "expected", "first", "second", "difference, 95 %", "p, Holm", "chance", "decision")
+LEVEL_COLUMNS = ("run", "panel", "paper", "ours, 90 %", "band", "bias of a best", "decision")
+
+HEAD = """\
+# Reproduction
+
+Every claim of RAGEN (arXiv 2504.20073) and RAGEN-2 (arXiv 2604.06268) as an experiment that can fail, contradictions
+first. Made by `ragen-verl reproduce --page` from the protocols in `recipes/experiments` (two CPU cores, a model of a
+million parameters) and `recipes/tables` (the papers' sizes) and from the outcomes in `benchmarks/results/reproduction`;
+edit those, not this page.
+
+How it is decided. A protocol is written down before its runs: statistic, directions, seeds, rule. A difference is
+taken state by state between runs with the same seed; its variance is clustered by seed and by state. A direction is
+confirmed or contradicted where its p-value, corrected by Holm over the directions of the experiment, is 0.05 or less:
+without others, where the paired 95 % interval leaves out 0. An experiment is confirmed where all directions that
+decide are, and contradicted where one of them is. Collapse steps are compared by the log-rank test. With fewer seeds
+than the protocol asks for nothing is decided. First and second are interquartile means over runs with bootstrap
+intervals; chance is that of a run of the first side scoring higher than one of the second. A published number is
+compared with the same statistic of ours: pass, if our 90 % interval lies in the band of the paper's noise and our
+error, fail, if outside. The best of a run exceeds what the run can do; the bias given is that of a flat rate of the
+published size.
+"""
+
+
+def page(sweeps: Sequence[Sweep], out: Path) -> str:
+    """The whole page.
+
+    Args:
+        sweeps: with protocols.
+        out: the folder of the results.
+
+    Raises:
+        RecipeError: a result is cut short.
+    """
+    results = {one.name: read(one.name, out) for one in sweeps}
+    judged = [(one, judge_result(one, results[one.name])) for one in sweeps]
+    judged.sort(key=lambda pair: ORDER.index(pair[1].decision))
+    lines = [HEAD, "## All experiments", "", *_overview([found for _, found in judged]), ""]
+    for decision in ORDER[:-1]:
+        chosen = [pair for pair in judged if pair[1].decision is decision]
+        if chosen:
+            lines += [f"## {str(decision).capitalize()}", ""]
+        for sweep, found in chosen:
+            lines += _section(sweep, found, results[sweep.name], out)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _overview(judged: Sequence[Judgement]) -> Iterator[str]:
+    rows = []
+    for one in judged:
+        state = f"**{one.decision}**" if one.decision in ORDER[:2] else str(one.decision)
+        rows.append((one.name, _sentence(one.protocol.claim), one.protocol.source, one.protocol.scale, state))
+    yield from _table(("experiment", "claim", "source", "scale", "state"), rows)
+
+
+def _section(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Path) -> Iterator[str]:
+    protocol = found.protocol
+    yield from (f"### {found.name}", "", f"{protocol.question} {_sentence(protocol.claim)}. ({protocol.source})", "")
+    yield from (f"**{found.sentence}**", "", f"Rule: {protocol.rule}", "")
+    counts = sorted(set(found.runs.values()))
+    yield from (f"Runs of a variant that count: {counts[0]}" + (f" to {counts[-1]}." if counts[1:] else "."), "")
+    yield from _table(COMPARISON_COLUMNS, comparison_rows(found))
+    claims = [one.comparison for one in found.comparisons if one.comparison.claim]
+    yield from ("", *(f"- {one.name}: {one.claim} ({one.source or protocol.source})" for one in claims), "")
+    if found.levels:
+        yield from (*_table(LEVEL_COLUMNS, level_rows(found.levels)), "", f"Noise: {protocol.noise_from}", "")
+    for one in result["left_out"]:
+        yield f"- Left out: {one['variant']}, seed {one['seed']}, {one['state']}. {one['why']}"
+    if result["left_out"]:
+        yield ""
+    if (out / f"{found.name}.png").exists():
+        yield from (f"![curves](../benchmarks/results/reproduction/{found.name}.png)", "")
+
+
+def comparison_rows(found: Judgement) -> list[tuple[str, ...]]:
+    """A row of `COMPARISON_COLUMNS` for each comparison; those that do not decide are in brackets."""
+    return [_comparison(one) for one in found.comparisons]
+
+
+def _comparison(one: Judged) -> tuple[str, ...]:
+    comparison = one.comparison
+    first, second = one.sides
+    against = interval(second) if comparison.than is None else f"{comparison.than:g}"
+    decision = str(one.decision)
+    if one.missing and one.decision is not Decision.NOT_RUN:
+        decision += f" ({max(one.missing.values())} seeds missing)"
+    return (
+        comparison.name if comparison.decides else f"({comparison.name})",
+        comparison.expected,
+        interval(first),
+        against,
+        interval(one.effect, signed=True),
+        "-" if one.p_value is None else f"{one.p_value:.3f}",
+        interval(one.improvement),
+        decision,
+    )
+
+
+def level_rows(levels: Sequence[LevelJudged]) -> list[tuple[str, ...]]:
+    """A row of `LEVEL_COLUMNS` for each published number."""
+    return [
+        (
+            one.variant,
+            one.panel,
+            f"{one.published:.3f}" + (" (best)" if one.is_best else ""),
+            interval(one.ours),
+            f"{one.band[0]:.3f} to {one.band[1]:.3f}" if one.band else "-",
+            "-" if one.bias is None else f"{one.bias:+.3f}",
+            str(one.decision),
+        )
+        for one in levels
+    ]
+
+
+def interval(one: Interval | None, signed: bool = False) -> str:
+    """`0.25 [0.20, 0.30]`, or what there is."""
+    if one is None:
+        return "-"
+    style = "+.3g" if signed else ".3g"
+    if one.low is None or one.high is None:
+        return f"{one.value:{style}}"
+    return f"{one.value:{style}} [{one.low:{style}}, {one.high:{style}}]"
+
+
+def cost(sweep: Sweep, result: Mapping[str, Any]) -> str:
+    """What all runs of an experiment take together, from those that are there or as the protocol estimates."""
+    one, runs = sweep.protocol.cost, len(sweep.variants) * len(sweep.seeds)
+    hours = one.gpu_hours if one.minutes is None else one.minutes / 60
+    unit, how = ("GPU h" if one.minutes is None else "h on 2 cores"), "estimated"
+    if seconds := [run["seconds"] for run in result["runs"]]:
+        hours, how = sum(seconds) / len(seconds) / 3600, "measured"
+    return f"{runs} runs, {runs * hours:,.0f} {unit}, {how}"
+
+
+def _sentence(text: str) -> str:
+    return text.rstrip(".")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"

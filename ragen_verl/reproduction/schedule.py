@@ -1,0 +1,77 @@
+"""Runs over the GPUs of a machine: as many at once as fit, each seeing its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+__all__ = ["Task", "devices", "spread"]
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to start.
+
+    Attributes:
+        command: its words.
+        output: the file that gets what it prints.
+    """
+
+    command: Sequence[str]
+    output: Path
+
+
+def devices() -> list[str]:
+    """The GPUs that may be used, as `CUDA_VISIBLE_DEVICES` names them; none where there is no driver."""
+    if VISIBLE in os.environ:
+        return [one for one in os.environ[VISIBLE].split(",") if one.strip()]
+    try:
+        found = subprocess.run(
+            ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        return []
+    return found.stdout.split() if found.returncode == 0 else []
+
+
+def spread(tasks: Sequence[Task], gpus: Sequence[str], each: int = 1) -> list[int]:
+    """Run tasks, as many at once as there are sets of GPUs.
+
+    Args:
+        tasks: in the order they start.
+        gpus: names for `CUDA_VISIBLE_DEVICES`.
+        each: GPUs of one run; those that are left over stay unused.
+
+    Returns:
+        The exit code of every task.
+
+    Raises:
+        ValueError: there are fewer GPUs than one run needs.
+    """
+    sets = [",".join(gpus[start : start + each]) for start in range(0, len(gpus) - each + 1, each)]
+    if not sets:
+        raise ValueError(f"a run needs {each} GPUs and there are {len(gpus)}")
+    free: SimpleQueue[str] = SimpleQueue()
+    for one in sets:
+        free.put(one)
+
+    def run(task: Task) -> int:
+        visible = free.get()
+        try:
+            task.output.parent.mkdir(parents=True, exist_ok=True)
+            with task.output.open("a") as file:
+                return subprocess.run(
+                    task.command, stdout=file, stderr=file, env={**os.environ, VISIBLE: visible}
+                ).returncode
+        finally:
+            free.put(visible)
+
+    with ThreadPoolExecutor(len(sets)) as pool:
+        return list(pool.map(run, tasks))

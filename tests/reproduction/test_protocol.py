@@ -1,0 +1,77 @@
+"""What a protocol refuses, and the items of the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from protocol_runs import SWEEP, read
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.reproduction.catalogue import experiments, find
+from ragen_verl.reproduction.measure import statistics_of
+
+NANO = ("e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7", "e8", "e9", "e10", "e11", "e12", "e13")
+PAPER = (
+    *(f"ragen_figure{number}" for number in range(5, 12)),
+    *("ragen_table1", "ragen_table2", "ragen_table3", "ragen_table4", "ragen_v2_table5", "ragen_v2_figure10"),
+    *("ragen_v2_figure12", "ragen_v2_figure13", "ragen_webshop", "ragen_sft", "ragen_lora"),
+    *("ragen2_table4_algorithms", "ragen2_table4_models", *(f"ragen2_table{number}" for number in range(5, 10))),
+    *("ragen2_noise", "ragen2_top_p", "ragen2_kl", "ragen2_entropy"),
+    *("ragen2_gradient_buckets", "ragen2_mutual_information"),
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("4010000]", "3010500]", "3010000 and 3010500 are 500 apart"),
+        (", 4010000]", "]", "seeds of small are 4 and its protocol needs 5"),
+        ("first: [c]", "first: [d]", "names the variant d"),
+        ("noise: {success: 0.05}", "noise: {entropy: 0.05}", "says nothing of the panel success"),
+        ("second: [b], decides", "second: [b, a], decides", "has 1 and 2 variants"),
+        ("than: 30", "second: [b], than: 30", "one of second and than"),
+        ("scale: nano", "scale: micro", "one of nano, paper"),
+        ("{kind: collapse}", "{kind: correlation, metric: m}", "needs against"),
+        ("{kind: collapse}", "{kind: collapse, metric: m}", "has no metric"),
+        ("{kind: collapse}", "{kind: collapse, event: {metric: m, below: 1, above: 1}}", "one of below and above"),
+        ("cost: {minutes: 1,", "cost: {minutes: 1, gpu_hours: 2,", "one of minutes and gpu_hours"),
+        ("rule: by the interval", "rules: by the interval", "did you mean rule"),
+        ("name: c against b", "name: a against b", "have one name"),
+        ("variant: a, panel", "variant: z, panel", "names the variant z"),
+    ],
+)
+def test_what_cannot_decide_is_refused(tmp_path: Path, before: str, after: str, words: str) -> None:
+    assert before in SWEEP
+    with pytest.raises(RecipeError, match=words.replace("[", r"\[")):
+        read(tmp_path, SWEEP.replace(before, after, 1))
+
+
+def test_every_item_has_a_protocol() -> None:
+    for item in (*NANO, *PAPER):
+        assert find(item), item
+    assert {one.protocol.scale for one in experiments().values()} == {"nano", "paper"}
+
+
+def test_nano_experiments_cover_items_that_there_are() -> None:
+    for one in experiments().values():
+        if one.protocol.scale == "nano":
+            assert all(find(item, "paper") for item in one.protocol.covers), one.name
+            assert one.protocol.covers
+
+
+def test_an_item_is_found_by_scale() -> None:
+    assert [one.name for one in find("ragen_figure9")] == ["ragen_figure9"]
+    assert [one.name for one in find("ragen_figure9", "nano")] == ["e2_starpo_s", "e5_bandit_risk"]
+    with pytest.raises(RecipeError, match="did you mean ragen_figure9"):
+        find("ragen_figure99")
+    with pytest.raises(RecipeError, match="no experiment at the scale nano"):
+        find("ragen_sft", "nano")
+
+
+def test_every_protocol_evaluates_what_its_statistic_needs() -> None:
+    for one in experiments().values():
+        for statistic in statistics_of(one.protocol).values():
+            assert statistic.last <= 100, one.name
+        if one.protocol.scale == "nano":
+            assert "actor_rollout_ref.rollout.val_kwargs.n=4" in one.overrides, one.name

@@ -1,0 +1,60 @@
+"""`ragen-verl reproduce`, and the page that it makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+from protocol_runs import SEEDS, SWEEP, finish, read
+from typer.testing import CliRunner
+
+from ragen_verl.cli import app
+from ragen_verl.reproduction.catalogue import experiments
+from ragen_verl.reproduction.page import page
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "small.yaml").write_text(SWEEP)
+    return tmp_path / "small.yaml"
+
+
+def run(*args: str, code: int = 0) -> str:
+    found = CliRunner().invoke(app, ["reproduce", *args], env={"COLUMNS": "250", "TERM": "dumb"})
+    assert found.exit_code == code, found.output + found.stderr
+    return found.output + found.stderr
+
+
+def test_the_page_is_that_of_the_committed_results() -> None:
+    made = page(list(experiments().values()), ROOT / "benchmarks" / "results" / "reproduction")
+    assert (ROOT / "docs" / "reproduction.md").read_text("utf-8") == made
+
+
+def test_all_items_are_listed_with_cost_and_state() -> None:
+    lines = run("--list").splitlines()
+    assert len(lines) == 1 + len(experiments())
+    found = next(line for line in lines if line.startswith("ragen_figure5 "))
+    assert "ragen_figure6, ragen_table1" in found and "GPU h, estimated" in found and found.endswith("not run")
+
+
+def test_a_dry_run_prints_a_command_a_missing_run(file: Path, tmp_path: Path) -> None:
+    lines = run(str(file), "--runs", str(tmp_path), "--dry-run").splitlines()
+    assert len(lines) == 15 and all(line.startswith("ragen-verl train nano/bandit ") for line in lines)
+    (line,) = run(str(file), "--runs", str(tmp_path), "--dry-run", "--seeds", "5010000", "--only", "a").splitlines()
+    assert "ragen.train.seed=5010000" in line and "algorithm=starpo_s" in line
+
+
+def test_seeds_too_near_to_others_are_refused(file: Path) -> None:
+    assert "5000 apart" in run(str(file), "--seeds", f"{SEEDS[0] + 5000}", "--dry-run", code=2)
+    assert "whole numbers" in run(str(file), "--seeds", "one", "--dry-run", code=2)
+    assert "Name an item" in run(code=2)
+
+
+def test_runs_of_other_settings_are_named_and_not_judged(file: Path, tmp_path: Path) -> None:
+    sweep = read(tmp_path)
+    folder = next(folder for variant, seed, folder in sweep.runs(tmp_path / "runs"))
+    finish(folder, "a", SEEDS[0], 0.5)
+    said = run(str(file), "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--report-only")
+    assert f"a, seed {SEEDS[0]}, is of other settings." in said and "lr: 0.001 -> (none)" in said
+    assert "small: NOT RUN" in said and not (tmp_path / "out").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import reference_estimates as reference
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -75,6 +75,7 @@ def test_bootstrap_draws_runs_within_a_task() -> None:
 
 
 @settings(max_examples=40, deadline=None)
+@example([(1, False), (1, False), (2, True), (2, True)], [(1, True), (2, False)])
 @given(TIMES, TIMES)
 def test_log_rank_is_that_of_all_exchanges(first: list, second: list) -> None:
     numerator = log_rank_scores([*first, *second])[: len(first)].sum()

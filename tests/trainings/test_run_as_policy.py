@@ -30,8 +30,6 @@ SMALL = [
     "actor_rollout_ref.rollout.val_kwargs.do_sample=false",
     "actor_rollout_ref.rollout.val_kwargs.temperature=0",
 ]
-# what differs by the clock
-TIMES = ("seconds", "generate_seconds", "env_seconds")
 
 
 def cli(*args: object) -> None:
@@ -61,6 +59,10 @@ def test_a_checkpoint_plays_as_training_evaluated_it(tmp_path: Path) -> None:
         assert one["turns"] == other["turns"], key
     lengths = {turn["response_tokens"] for one in training.values() for turn in one["turns"]}
     assert len(lengths) > 1, "more than one answer was compared"
+    small = ("--env", "FrozenLake", "--env", "Sokoban", "--instances", "2", "--samples", "2")
+    cli("leaderboard", "--policy", f"run:{folder.path}@2", *small, "--out", tmp_path / "board")
+    (row,) = json.loads((tmp_path / "board" / "leaderboard.json").read_text())["ranking"]
+    assert (row["policy"], row["rank"]) == ("run@2", 1)
 
 
 def test_vllm_judges_in_the_form_that_is_asked_for(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragen_verl.env import Env, make
+from ragen_verl.env import Env, make, registry
 from ragen_verl.rollout.trajectory import StopReason
 
 
@@ -44,12 +44,15 @@ def replay(record: Mapping[str, Any], kwargs: Mapping[str, Any], shared_rng: boo
         shared_rng: as in `ragen_verl.rollout.episode.play`.
 
     Returns:
-        None where the environment is not there, is somewhere else on the network, fails, or shows other states.
+        None where the environment is not there, is somewhere else on the network, needs a process of its own because it
+        may crash or hang, fails, or shows other states.
     """
     if "://" in record["env_id"] or not record["turns"]:
         return None
     start = {"seed": record["seed"], "options": {"rollout_index": 0 if shared_rng else record["rollout_index"]}}
     try:
+        if registry.isolation(record["env_id"]) == "process":
+            return None
         env = make(record["env_id"], **kwargs)
         try:
             return _replay(env, record, start, kwargs)

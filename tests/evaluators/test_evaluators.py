@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from ragen_envs.frozen_lake import FrozenLake
 from saved_episodes import episode, plan, played
 
 from ragen_verl import Env
@@ -74,7 +75,7 @@ def test_an_end_without_success_leaves_no_progress():
     raise AssertionError("no hole beside a start")
 
 
-def test_a_record_that_no_longer_fits_the_environment_is_not_measured():
+def test_a_record_that_no_longer_fits_is_not_measured():
     one = played([plan()])
     one.record["turns"][0]["state"] = "another lake"
     found = scores(one)
@@ -96,6 +97,12 @@ def test_transitions_follow_the_rollout_index():
 def test_no_other_machine_is_asked():
     one = episode(True, 1)
     one.record["env_id"], one.kwargs = "http://127.0.0.1:9/Lake-v0", {}
+    assert one.replay is None
+
+
+def test_what_may_crash_is_not_played_again(monkeypatch):
+    one = played([plan()])
+    monkeypatch.setattr(FrozenLake, "isolation", "process")
     assert one.replay is None
 
 
@@ -206,7 +213,7 @@ def test_the_score_weighs_what_is_known():
 # -- the registry -----------------------------------------------------------------------------------------------------
 
 
-def test_an_added_evaluator_takes_options_and_sees_the_whole_group():
+def test_an_added_evaluator_has_options_and_sees_the_group():
     @evaluator("rank", better=None, together=True)
     def rank(trajectories, *, start: int = 0) -> list[float]:
         """Place in the group."""

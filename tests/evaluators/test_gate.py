@@ -33,7 +33,7 @@ def outcomes(found):
     return {(one.cohort, one.measure): one.outcome for one in found}
 
 
-def test_a_paired_interval_is_the_t_tests_for_all_measures_at_once():
+def test_a_paired_interval_holds_for_all_measures_at_once():
     random = np.random.default_rng(0)
     base = random.normal(size=40)
     new = base + random.normal(0.1, 0.3, 40)
@@ -73,7 +73,7 @@ def test_more_samples_of_the_same_states_decide_no_sooner():
     assert [one.difference for one in few] == [one.difference for one in many]
 
 
-def test_an_evaluator_beside_the_reward_fails_the_gate_and_names_the_cohort():
+def test_an_evaluator_beside_the_reward_fails_the_gate():
     good, bad = scored([1.0] * 30), scored([1.0] * 30)
     for one in bad[:20]:
         one.scores["quality"] = 0.0

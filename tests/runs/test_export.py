@@ -53,7 +53,7 @@ def test_a_model_of_this_machine_is_named_without_its_path(tmp_path):
     assert "base_model" not in page and "\nown, trained" in page and str(tmp_path) not in page
 
 
-def test_several_episodes_of_a_state_get_no_interval_of_single_ones(tmp_path):
+def test_several_episodes_of_a_state_get_no_interval(tmp_path):
     assert "| this model | 4 | 0.500 | - | 0.400 |" in card(made(tmp_path, n=4), "last")
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from small_runs import small_run, trajectory
@@ -60,6 +65,20 @@ def test_watching_a_finished_run_prints_its_steps_and_ends(tmp_path: Path) -> No
         "step 2/8",
         "step 3/8",
     ]
+
+
+def test_watching_can_serve_the_page_until_ctrl_c(tmp_path: Path) -> None:
+    small_run(tmp_path, steps=1)
+    command = [sys.executable, "-m", "ragen_verl.cli", "watch", str(tmp_path), "--serve", "--port", "0"]
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+        lines = iter(process.stdout.readline, "")
+        url = next(lines).strip()
+        assert next(lines).startswith("step 0/8")
+        with urlopen(url) as answer:
+            assert answer.read().startswith(b"<!doctype html>")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
 
 
 def test_show_prints_the_failed_episodes_of_a_step(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from ragen_verl.names import (
     TRAIN,
     TRAIN_SUCCESS,
 )
-from ragen_verl.report.reading import Run, finite
-from ragen_verl.report.trajectories import EXCLUDED, SOLVED
+from ragen_verl.report.reading import Run
+from ragen_verl.report.trajectories import EXCLUDED, SOLVED, finite
 
 HELD_OUT_LINE, TRAIN_LINE = "held-out", "training"
 WIDTH, HEIGHT = 360, 200

@@ -10,7 +10,8 @@ from typing import Any
 
 from ragen_verl.names import HELD_OUT, HELD_OUT_SUCCESS, RETURN, SECONDS, STEP_SECONDS, TEST_SECONDS, VALID
 from ragen_verl.report.curves import intervals
-from ragen_verl.report.reading import Run, finite
+from ragen_verl.report.reading import Run
+from ragen_verl.report.trajectories import finite
 
 PHASES = {
     "rollout": ("gen",),

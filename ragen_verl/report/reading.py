@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Any
 import yaml
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.report.trajectories import normalise
+from ragen_verl.report.trajectories import finite, normalise
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
@@ -170,11 +169,6 @@ def _read_jsonl(file: Path) -> tuple[list[dict[str, Any]], int]:
         else:
             bad += 1
     return found, bad
-
-
-def finite(value: Any) -> bool:
-    """Whether a value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def all_files(run: Run) -> Iterator[tuple[str, int, Path]]:

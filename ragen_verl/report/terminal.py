@@ -18,9 +18,9 @@ from rich.text import Text
 from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS, TEST_SECONDS, TRAIN_SUCCESS
 from ragen_verl.report.curves import PANELS, marks
 from ragen_verl.report.facts import duration, held_out, phases
-from ragen_verl.report.reading import INTERRUPTED, Run, finite
+from ragen_verl.report.reading import INTERRUPTED, Run
 from ragen_verl.report.text import visible
-from ragen_verl.report.trajectories import EXCLUDED, SOLVED
+from ragen_verl.report.trajectories import EXCLUDED, SOLVED, finite
 
 _STATES = {"running": "green", "finished": "green", "failed": "bold red", INTERRUPTED: "yellow"}
 _VERDICTS = {"healthy": "green", "note": "cyan", "warning": "yellow", "collapsed": "bold red"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,6 +82,11 @@ def _trained(tokens: Mapping[str, list]) -> list[float]:
     return [one for one, trained in zip(advantages, mask, strict=False) if trained and one is not None]
 
 
+def finite(value: Any) -> bool:
+    """Whether a value is a finite number, and one that a float can be."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
 @dataclass(frozen=True)
 class Wanted:
     """Which trajectories are asked for; what is None (or "") is not asked.
@@ -117,7 +122,7 @@ def texts(shown: Mapping[str, Any]) -> Iterable[str]:
 
 def _numbers(values: list) -> list[float | None]:
     """Numbers as they are in nearly every list, else one by one."""
-    plain = {*map(type, values)} <= {int, float} and all(map(math.isfinite, values))
+    plain = {*map(type, values)} <= {int, float} and all(map(finite, values))
     return values if plain else [_number(one) for one in values]
 
 
@@ -130,6 +135,4 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool):
-        return float(value)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    return float(value) if isinstance(value, bool) or finite(value) else None

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from small_runs import small_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+from small_runs import small_run, trajectory
 
 from ragen_verl.report import read_run, render
+from ragen_verl.report.page import _compact
+from ragen_verl.report.terminal import episode
+from ragen_verl.report.trajectories import Wanted, normalise
 
 ATTACK = (
     "</script><script>alert(1)</script><!--<script><img src=x onerror=alert(1)>\"'&amp;\u202e\u2028\ud800\x00{{ 7*7 }}"
@@ -158,6 +165,37 @@ def test_gpus_are_counted_by_name(tmp_path: Path) -> None:
 def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("trainer: {}")
     assert "Nothing was logged yet." in parsed(tmp_path).text
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text(st.characters(), max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+_TOKENS = st.fixed_dictionaries(
+    {name: _JSON | st.lists(st.integers(0, 9)) for name in ("offsets", "advantages", "mask")}
+)
+_TURN = st.fixed_dictionaries(
+    {"tokens": _JSON | _TOKENS},
+    optional={name: _JSON for name in trajectory(1, 1, 1).record()["turns"][0] if name != "turn"},
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(
+    st.fixed_dictionaries(
+        {"turns": _JSON | st.lists(_TURN, max_size=2), "seed": st.integers() | _JSON},
+        optional={name: _JSON for name in trajectory(1, 1, 1).record() if name not in ("turns", "seed")},
+    )
+)
+def test_whatever_json_a_record_is_it_is_shown_or_left_out(record: dict) -> None:
+    shown = normalise(record)
+    if shown is not None:
+        json.dumps(_compact(shown, {}), allow_nan=False)
+        Wanted(search="x").matches(shown)
+        with io.StringIO() as out:
+            Console(file=out, width=80).print(episode(shown, "train"))
+            assert not set("\x1b\u202e") & set(out.getvalue())
 
 
 def test_a_huge_turn_is_cut_and_the_page_stays_small(tmp_path: Path) -> None:

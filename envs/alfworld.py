@@ -36,9 +36,10 @@ class ALFWorld(PackagedGame):
     """## Description
 
     Household tasks in rooms of ALFRED, as text: ALFWorld (arXiv 2010.03768), with the rules RAGEN-2 plays it by (arXiv
-    2604.06268). Games and their logic come from the package, `pip install "ragen-verl[alfworld]"` (it builds a planner,
-    which takes a C++ compiler and cmake), and its data, which `alfworld-download` fetches. For a household that runs
-    without either see `Household-v0`.
+    2604.06268). Games and their logic come from the package:
+    `make add PACKAGE="ragen-verl[alfworld]"`, or outside a checkout `pip install "ragen-verl[alfworld]"`.
+    It builds a planner, which takes a C++ compiler and cmake. Its data are fetched by `alfworld-download`. For a
+    household that runs without either see `Household-v0`.
 
     ## Action Space
 

@@ -63,8 +63,8 @@ class Countdown(Env):
     - `numbers=(3, 4)`: how many numbers there are, from the first to the second, each 2 to 6.
     - `largest=99`: the largest of them, 5 to 999,999.
     - `targets=(10, 100)`: the smallest and the largest target, at most twice `largest`.
-    - `dataset=None`: "Jiayi-Pan/Countdown-Tasks-3to4", or a local table with its columns target and nums. Needs
-      `pip install datasets`. The arguments above then have no meaning and must be left out.
+    - `dataset=None`: "Jiayi-Pan/Countdown-Tasks-3to4", or a local table with its columns target and nums. Read
+      with the package datasets, which verl brings. The arguments above then have no meaning and must be left out.
     - `rows=None`, `plus_minus=False`: of a dataset only its first `rows` rows, and of these only those that + and -
       solve (each number added or subtracted). RAGEN-2 has 20,000 and true.
     - `split=None`: "train" or "val": nine tenths and one tenth of all instances, by their numbers and target, so none

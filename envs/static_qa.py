@@ -73,7 +73,8 @@ class StaticQA(QuestionAnswer):
 
     ## Arguments
 
-    - `dataset=None`: a .csv, .json, .jsonl or .parquet file, or an id of the hub. Needs `pip install datasets`.
+    - `dataset=None`: a .csv, .json, .jsonl or .parquet file, or an id of the hub. Read with the package
+      datasets, which verl brings.
     - `config=None`: the hub dataset's configuration, such as "abstract_algebra" of cais/mmlu.
     - `hub_split="train"`: which of the hub dataset's own splits to read.
     - `split=None`: "train" or "val": nine tenths and one tenth of the rows, by the text of the question; None all.

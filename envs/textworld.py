@@ -182,7 +182,8 @@ class TextWorld(PackagedGame):
     """## Description
 
     A text adventure of a few rooms: find, open, carry and use things as the objective says. Games of Microsoft's
-    TextWorld (arXiv 1806.11532) through its package: `pip install "ragen-verl[textworld]"`.
+    TextWorld (arXiv 1806.11532) through its package:
+    `make add PACKAGE="ragen-verl[textworld]"`, or outside a checkout `pip install "ragen-verl[textworld]"`.
 
     ## Action Space
 

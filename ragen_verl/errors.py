@@ -19,16 +19,20 @@ class BadEnvKwargs(RecipeError):
 
 
 class MissingExtra(RecipeError, ImportError):
-    """An optional package is needed and not installed; the message names the `pip install` that adds it."""
+    """An optional package is needed and not installed; the message names the command that adds it."""
 
 
 def adding(extra: str) -> str:
-    """The command that adds an extra of the package, for error messages.
+    """The command that adds an extra of this package, for error messages; see `adding_package`."""
+    return adding_package(f'"ragen-verl[{extra}]"')
+
+
+def adding_package(package: str) -> str:
+    """The command that adds a package, for error messages.
 
     In a checkout `make add` leaves the tried stack as it is; pip would replace parts of it, since the pins of verl and
     of vLLM's CPU build exclude each other.
     """
-    package = f'"ragen-verl[{extra}]"'
     return f"make add PACKAGE={package} in a checkout, pip install {package} elsewhere"
 
 

@@ -220,6 +220,26 @@ def test_a_machine_without_a_suitable_python_is_told_so(checkout):
     )
 
 
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("recipes/*.md"), *ROOT.glob("examples/*/README.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_what_a_page_types_works_after_make_train(page: Path) -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```|((?:^ {4}.*\n)+)", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for block in map("".join, blocks):
+        if "pip install" not in block:  # what was installed so is on the path
+            assert not re.search(r"^ *(ragen-verl|pytest|python|pip) ", block, re.MULTILINE), block
+
+
+def test_an_extra_is_added_without_a_change_of_the_stack() -> None:
+    for file in (*PAGES, *ROOT.glob("envs/**/*.py")):
+        text = file.read_text()
+        for extra in re.findall(r'pip install "ragen-verl\[(.+?)\]"', text):
+            assert (
+                extra == "gpu" or f'make add PACKAGE="ragen-verl[{extra}]"' in text or "after `make train`" in text
+            ), file
+
+
 def test_no_package_index_is_named_outside_of_pips_own_settings():
     for name in (*STACK_FILES, "requirements/lock.py", ".ci/run"):
         text = (ROOT / name).read_text()

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from ragen_envs.common.shared import share
 
-from ragen_verl.errors import MissingExtra, RecipeError
+from ragen_verl.errors import MissingExtra, RecipeError, adding_package
 
 Split = Literal["train", "val"]
 
@@ -133,7 +133,7 @@ def _read(dataset: str, config: str | None, hub_split: str) -> Any:
     try:
         import datasets
     except ImportError:
-        raise MissingExtra(f"The table {dataset!r} is read with datasets: pip install datasets.") from None
+        raise MissingExtra(f"The table {dataset!r} is read with datasets: run {adding_package('datasets')}.") from None
     reader = _READERS.get(Path(dataset).suffix.lower())
     if reader and not Path(dataset).is_file():
         raise RecipeError(f"There is no file {dataset!r}: give the path of a table, or an id of the hub.")

@@ -97,7 +97,7 @@ class MetaMathQA(_MathQA):
     ## Arguments
 
     - `dataset=None`: "meta-math/MetaMathQA", or a local table with its columns query, response and
-      original_question. Needs `pip install datasets`.
+      original_question. Read with the package datasets, which verl brings.
     - `split=None`: "train" or "val": nine tenths and one tenth of all problems. The split follows the original
       question, so no problem is in both, not even rephrased. None takes all.
     - `level=None`: 1, 2 or 3 for generated problems, None for all of them.
@@ -145,8 +145,8 @@ class GSM8K(_MathQA):
 
     ## Arguments
 
-    - `dataset=None`: "openai/gsm8k", or a local table with its columns question and answer. Needs
-      `pip install datasets`.
+    - `dataset=None`: "openai/gsm8k", or a local table with its columns question and answer. Read with
+      the package datasets, which verl brings.
     - `split=None`: "train" or "val". Of the hub's dataset these are its own train and test sets (None: train); of a
       file and of generated problems nine tenths and one tenth, by content (None: all).
     - `level=None`: 1, 2 or 3 for generated problems, None for all of them.

@@ -33,7 +33,7 @@ class SearchQA(FreeTextEnv):
 
     A question whose answer stands in a corpus that can only be searched. Rules of RAGEN-2's search environment (arXiv
     2604.06268); the forms in tags are those of Search-R1 (arXiv 2503.09516). Local search is BM25 by the package bm25s:
-    `pip install "ragen-verl[search]"`.
+    `make add PACKAGE="ragen-verl[search]"`, or outside a checkout `pip install "ragen-verl[search]"`.
 
     ## Action Space
 

@@ -25,7 +25,8 @@ class WebShop(FreeTextEnv):
 
     A web shop and an instruction that says what to buy: kind of product, attributes, options, price limit. The task,
     actions, pages and score of WebShop (arXiv 2207.01206) with the rules RAGEN plays it by (arXiv 2504.20073), in
-    Python alone. Search is BM25 by the package bm25s: `pip install "ragen-verl[search]"`.
+    Python alone. Search is BM25 by the package bm25s:
+    `make add PACKAGE="ragen-verl[search]"`, or outside a checkout `pip install "ragen-verl[search]"`.
 
     ## Action Space
 

@@ -22,7 +22,7 @@ from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, rej
 from ragen_verl.env.adapters.inverted import Ask, Inverted, Messages
 from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
-from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, adding
+from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, adding, adding_package
 
 _DEFAULT_ACTIONS = 20
 _MOST_CHARACTERS = 100_000
@@ -326,7 +326,8 @@ def _package(name: str) -> Any:
     try:
         found = version("verifiers")
         if tuple(map(int, re.findall(r"\d+", found)[:2])) < (0, 4):
-            raise reject("verifiers", f'version {found} has another interface: run pip install "verifiers>=0.4".')
+            newer = adding_package('"verifiers>=0.4"')
+            raise reject("verifiers", f"version {found} has another interface: run {newer}.")
         return importlib.import_module("verifiers.v1")
     except (PackageNotFoundError, ModuleNotFoundError) as error:
         raise MissingExtra(

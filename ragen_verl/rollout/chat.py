@@ -79,7 +79,8 @@ class ChatTokens(Chat):
         self.end_of_turn_id: int = end_of_turn
         self.eos_ids: tuple[int, ...] = (end_of_turn,) if own in (None, end_of_turn) else (end_of_turn, own)
         self._prefill_ids = self._prefill(self._after, protocol)
-        self._tag = protocol.prefill
+        opened = not self._prefill_ids
+        self._tag = self._after[self._after.rindex(protocol.prefill) :] if opened else protocol.prefill
 
     # -- the ids ------------------------------------------------------------------------------------------------------
 
@@ -129,7 +130,7 @@ class ChatTokens(Chat):
         return self._disarm(user)
 
     def prefix(self, response: Sequence[int]) -> str:
-        """The forced tag."""
+        """The forced tag, with the white space after it where the template itself opens with it."""
         return self._tag
 
     def offsets(self, ids: Sequence[int]) -> list[int]:

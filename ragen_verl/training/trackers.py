@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ FOLDERS = {"TENSORBOARD_DIR": "tensorboard", "WANDB_DIR": ".", "TRACKIO_DIR": "t
 _FILE, _FILE_ROOT = "VERL_FILE_LOGGER_PATH", "VERL_FILE_LOGGER_ROOT"
 
 
-def write_inside(folder: Path, step: int) -> None:
+def write_inside(folder: Path, step: int, loggers: Collection[str]) -> None:
     """Point the trackers of this process into a run's folder, those aside that the user pointed elsewhere.
 
     The tracker `file` begins its file anew whenever a process starts, so each start has a file of its own.
@@ -26,10 +26,12 @@ def write_inside(folder: Path, step: int) -> None:
     Args:
         folder: the run's.
         step: where this process starts.
+        loggers: `trainer.logger`.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     for variable, inside in FOLDERS.items():
         os.environ.setdefault(variable, str(folder / inside))
-    if _FILE not in os.environ and _FILE_ROOT not in os.environ:
+    if "file" in loggers and _FILE not in os.environ and _FILE_ROOT not in os.environ:
         names = (f"{step:06d}.jsonl" if number == 0 else f"{step:06d}-{number}.jsonl" for number in count())
         file = next(file for name in names if not (file := folder / "file" / name).exists())
         file.parent.mkdir(parents=True, exist_ok=True)

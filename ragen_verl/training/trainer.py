@@ -102,7 +102,7 @@ class RagenTrainer(PPOTrainerSync):
 
     def fit(self, agent_loop_manager: Any) -> None:
         """verl's loop between the opening and the summary of the run's folder."""
-        write_inside(self.folder.path, self.global_steps)
+        write_inside(self.folder.path, self.global_steps, self.config.trainer.logger)
         if self.config.trainer.val_only:
             self._evaluate(agent_loop_manager)
             return

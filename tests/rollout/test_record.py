@@ -10,7 +10,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy_chat import Engine, Walk, say, tokenizer
+from toy_chat import OPENS_THOUGHTS, Engine, Walk, say, tokenizer
 
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import RecipeError
@@ -99,6 +99,12 @@ def test_messages_are_those_that_a_chat_policy_was_sent(context):
 def test_what_the_model_saw_of_an_episode_without_a_turn():
     with pytest.raises(RecipeError, match="no turn"):
         messages(Trajectory("Walk", 1, 0, stop_reason=StopReason.ENV_ERROR).record())
+
+
+def test_the_tag_that_a_template_opens_itself_keeps_its_white_space():
+    chat = ChatTokens(tokenizer("qwen", OPENS_THOUGHTS), Protocol())
+    assert chat.tokenizer.decode(chat.initial("s", "u")).endswith(f"assistant\n{chat.prefix([1])}")
+    assert chat.prefix([1]) == "<think>\n" and ChatTokens(tokenizer("qwen"), Protocol()).prefix([1]) == "<think>"
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def evaluated(folder: RunFolder, backends: list[str], steps: range, shown: int) 
 
 def test_file_and_tensorboard_are_in_the_runs_folder_under_the_same_names(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    write_inside(folder.path, 0)
+    write_inside(folder.path, 0, ["console", "file", "tensorboard"])
     evaluated(folder, ["console", "file", "tensorboard"], range(3), 2)
     rows = [json.loads(line) for line in (folder.path / "file" / "000000.jsonl").read_text().splitlines()]
     assert [(row["step"], row["data"]["train/success"]) for row in rows] == [(0, 0.25), (1, 0.25), (2, 0.25)]
@@ -79,7 +79,7 @@ def test_file_and_tensorboard_are_in_the_runs_folder_under_the_same_names(tmp_pa
 
 def test_tensorboard_shows_sampled_trajectories(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    write_inside(folder.path, 0)
+    write_inside(folder.path, 0, ["tensorboard"])
     evaluated(folder, ["tensorboard"], range(2), 2)
     events = EventAccumulator(str(folder.path / "tensorboard"), size_guidance={"tensors": 0}).Reload()
     shown = [one.tensor_proto.string_val[0].decode() for one in events.Tensors("val/generations/text_summary")]
@@ -91,7 +91,7 @@ def test_tensorboard_shows_sampled_trajectories(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_wandb_offline_has_the_same_names_and_a_table(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    write_inside(folder.path, 0)
+    write_inside(folder.path, 0, ["wandb"])
     evaluated(folder, ["wandb"], range(2), 3)
     rows = history(folder.path)
     for step in range(2):
@@ -106,16 +106,21 @@ def test_wandb_offline_has_the_same_names_and_a_table(tmp_path: Path) -> None:
 def test_a_place_that_the_user_chose_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENSORBOARD_DIR", "/mine")
     monkeypatch.setenv("VERL_FILE_LOGGER_ROOT", "/elsewhere")
-    write_inside(tmp_path, 0)
+    write_inside(tmp_path, 0, ["file"])
     assert os.environ["TENSORBOARD_DIR"] == "/mine" and os.environ["WANDB_DIR"] == str(tmp_path)
     assert "VERL_FILE_LOGGER_PATH" not in os.environ and not (tmp_path / "file").exists()
+
+
+def test_a_run_without_the_file_tracker_has_no_folder_for_it(tmp_path: Path) -> None:
+    write_inside(tmp_path / "new", 0, ["console"])
+    assert list((tmp_path / "new").iterdir()) == [] and "VERL_FILE_LOGGER_PATH" not in os.environ
 
 
 def test_a_start_does_not_write_over_the_file_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = []
     for step in (0, 0, 20, 0):
         monkeypatch.delenv("VERL_FILE_LOGGER_PATH", raising=False)
-        write_inside(tmp_path, step)
+        write_inside(tmp_path, step, ["file"])
         Tracking("p", "r", ["file"]).log({"a": step}, step)
         names.append(Path(os.environ["VERL_FILE_LOGGER_PATH"]).name)
     assert names == ["000000.jsonl", "000000-1.jsonl", "000020.jsonl", "000000-2.jsonl"]

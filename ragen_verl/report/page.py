@@ -35,7 +35,6 @@ from ragen_verl.report.facts import tokens_per_second as rate
 from ragen_verl.report.reading import Run
 from ragen_verl.report.selection import LIMIT, chosen, shortened
 from ragen_verl.report.text import HIDDEN, visible
-from ragen_verl.report.trajectories import OUTCOMES
 
 SCRIPTS = ("text.js", "data.js", "charts.js", "list.js", "episode.js", "keys.js", "live.js")
 _LISTED = ("env", "seed", "rollout_index", "outcome", "stop_reason", "return", "kept")
@@ -63,12 +62,11 @@ def render(runs: Sequence[Run], limit: int = LIMIT, live: bool = False) -> bytes
         "runs": [run.name for run in runs],
         "fields": _LISTED,
         "parts": parts,
-        "outcomes": OUTCOMES,
         "preambles": list(preambles),
         "hidden": HIDDEN,
         "charts": [one.data() for one in shown],
         "geometry": {"left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM, "width": WIDTH},
-        "version": " ".join(run.signature() for run in runs) if live else "",
+        "version": " ".join(run.version for run in runs) if live else "",
     }
     script = Markup("(() => {{\n'use strict';\n{}\n}})();\n").format(Markup("\n".join(map(_asset, SCRIPTS))))
     style = Markup(_asset("report.css"))
@@ -91,7 +89,6 @@ def render(runs: Sequence[Run], limit: int = LIMIT, live: bool = False) -> bytes
         script=script,
         style=style,
         policy=_policy(script, style, live),
-        live=live,
         geometry=(LEFT, RIGHT, TOP, BOTTOM, WIDTH, HEIGHT),
     )
     # a lone surrogate becomes the escape that JSON has for it, and that is readable in the markup

@@ -34,6 +34,7 @@ class Run:
         rows: metrics.jsonl, in the order of the steps.
         files: split -> step -> file of its trajectories.
         notes: what could not be read, each a sentence.
+        version: `signature` from before anything was read.
     """
 
     folder: RunFolder
@@ -44,6 +45,7 @@ class Run:
     rows: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, dict[int, Path]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    version: str = ""
 
     @property
     def name(self) -> str:
@@ -130,6 +132,7 @@ def read_run(path: str | Path) -> Run:
     if not folder.path.is_dir():
         raise RecipeError(f"There is no folder {path}: name the folder of a run (ragen.run.dir).")
     run = Run(folder)
+    run.version = run.signature()
     run.files = {split: found for split in SPLITS if (found := _steps(folder.trajectories(split)))}
     if not (folder.metrics.is_file() or run.files or (folder.path / "config.yaml").is_file()):
         inside = sorted(one.parent.name for one in folder.path.glob("*/metrics.jsonl"))

@@ -9,7 +9,8 @@ from threading import Lock
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.report.page import render
-from ragen_verl.report.reading import read_run
+from ragen_verl.report.reading import Run, read_run
+from ragen_verl.runs.folder import RunFolder
 
 
 class Pages:
@@ -25,15 +26,15 @@ class Pages:
         self._lock, self._made, self._page = Lock(), "", b""
 
     def version(self) -> str:
-        """Changes when the page would."""
-        return read_run(self._folder).signature()
+        """Changes when the page would; cheap, since every open page asks for it every few seconds."""
+        return Run(RunFolder(self._folder)).signature()
 
     def page(self) -> bytes:
         """The page as it is now."""
         with self._lock:
             run = read_run(self._folder)
-            if not self._page or run.signature() != self._made:
-                self._page, self._made = render([run], self._limit, live=True), run.signature()
+            if not self._page or run.version != self._made:
+                self._page, self._made = render([run], self._limit, live=True), run.version
             return self._page
 
 

@@ -8,7 +8,6 @@ if (index.version) {
       const now = await (await fetch('version')).text();
       if (now === version) return;
       const page = new DOMParser().parseFromString(await (await fetch('.')).text(), 'text/html');
-      version = now;
       for (const id of ['result', 'curves', 'training', 'counts', 'data']) $(id).replaceWith(document.adoptNode(page.getElementById(id)));
       const news = JSON.parse($('index').textContent);
       charts = news.charts;
@@ -19,6 +18,7 @@ if (index.version) {
       current = byKey.get(key) || null;
       other = byKey.get(second) || null;
       if (all.length && $('viewer').hidden) start(); else refresh();
+      version = now;
       say('live');
     } catch { say('the server is gone'); }
   }, 3000);

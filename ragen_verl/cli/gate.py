@@ -10,7 +10,7 @@ from typing import Any
 import typer
 import yaml
 
-from ragen_verl.cli.assess import BY, PLUGIN, SET, SPLIT, judged, parsed
+from ragen_verl.cli.assess import BY, PLUGIN, SET, SPLIT, judged, left_out, parsed
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
@@ -63,7 +63,9 @@ def gate(
             options["judge"] = {**options.get("judge", {}), **judged(judge, None, saved.path)}
         called = evaluate(saved.trajectories, None, options)
     found = gates.gate(ours.trajectories, theirs.trajectories, cohorts.measures(called), key, limits)
-    record = {"run": str(run), "baseline": str(baseline), **gates.results(found, limits.confidence)}
+    absent = {"run": left_out(ours), "baseline": left_out(theirs)}
+    about = {"run": str(run), "baseline": str(baseline), "left_out": absent}
+    record = {**about, **gates.results(found, limits.confidence)}
     title = f"{run} against {baseline}"
     if out:
         out.mkdir(parents=True, exist_ok=True)
@@ -78,6 +80,11 @@ def gate(
             console().print(f"Degraded: {one.sentence()}", style="red", markup=False, soft_wrap=True)
         if few := [f"{one.measure} in {one.cohort} ({one.states})" for one in found if one.outcome == gates.FEW]:
             console().print(f"Not compared, for too few states that have it: {', '.join(few)}.", markup=False)
+        for side, counts in absent.items():
+            if any(counts.values()):
+                failed, broken = counts["excluded"], counts["broken_lines"]
+                told = f"{failed} episodes that environment or engine failed, {broken} lines that are no record"
+                console().print(f"Left out of the {side}: {told}.", markup=False, style="yellow")
         if not worse:
             console().print(f"Nothing is worse, at {limits.confidence:.0%} confidence over all measures.", markup=False)
     raise typer.Exit(1 if worse else 0)

@@ -178,6 +178,18 @@ def test_exit_codes_say_degraded_and_not_to_be_told(folders):
     assert few.exit_code == 2 and "too few to decide" in few.stderr
 
 
+def test_what_is_left_out_is_said(tmp_path):
+    failed = episode(False, 5000)
+    failed.record["excluded"] = True
+    old = write(tmp_path / "old" / "episodes.jsonl", scored([1] * 20))
+    new = write(tmp_path / "new" / "episodes.jsonl", [*scored([1] * 20), failed])
+    with new.open("a") as file:
+        file.write('{"cut sh')
+    told = call(new, "--baseline", old)
+    assert "Left out of the run: 1 episodes that environment or engine failed, 1 lines" in told.output, told.output
+    assert told.exit_code == 0 and "of the baseline" not in told.output
+
+
 def test_names_with_brackets_are_printed_as_they_are(tmp_path):
     for name in ("[red]", "new"):
         write(tmp_path / name / "episodes.jsonl", scored([1] * 20, env="[bold]Lake[/]"))

@@ -108,3 +108,31 @@ def test_names_of_metrics_are_spelled_in_names_py_alone() -> None:
 @pytest.mark.parametrize("folder", [path for path in ROOT.glob("ragen_verl/**/") if any(path.glob("*.py"))], ids=str)
 def test_every_folder_says_what_it_is_for(folder: Path) -> None:
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+
+
+@pytest.mark.parametrize("file", [*ROOT.glob("ragen_verl/**/__init__.py"), *ROOT.glob("envs/**/__init__.py")], ids=str)
+def test_what_a_package_offers_stands_in_its_all(file: Path) -> None:
+    tree = ast.parse(file.read_text())
+    offered = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    offered += [
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("ragen_")
+        for alias in node.names
+        if alias.asname != alias.name  # imported for its effect
+    ]
+    listed = next((ast.literal_eval(one.value) for one in tree.body if ast.unparse(one).startswith("__all__")), [])
+    assert {name for name in offered if not name.startswith("_") and not name.isupper()} <= set(listed)
+
+
+def test_names_of_tests_are_short() -> None:
+    for path in ROOT.glob("tests/**/test_*.py"):
+        names = [node.name for node in ast.walk(ast.parse(path.read_text())) if hasattr(node, "name")]
+        assert not [name for name in names if name and name.startswith("test_") and len(name) > 60], path
+
+
+def test_the_readme_names_every_folder() -> None:
+    text = (ROOT / "README.md").read_text()
+    tree = text[text.index("## Where things are") :]
+    folders = [path for path in ROOT.glob("ragen_verl/*/") if (path / "__init__.py").exists()]
+    assert [path.name for path in folders if f"{path.name}/" not in tree] == []

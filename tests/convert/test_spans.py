@@ -100,7 +100,7 @@ def test_times_are_those_of_the_episode() -> None:
     assert all(one.start_time == before.end_time for before, one in pairwise(steps))
 
 
-def test_a_second_export_has_the_same_ids_and_another_run_has_others() -> None:
+def test_ids_are_those_of_the_run_in_every_export() -> None:
     one, again = ([span.context for span in exported(record(), record(8))] for _ in range(2))
     assert [(span.trace_id, span.span_id) for span in one] == [(span.trace_id, span.span_id) for span in again]
     assert len({span.span_id for span in one}) == len(one)

@@ -44,7 +44,7 @@ def test_an_episode_is_shown_turn_by_turn() -> None:
     assert "Right || Down" in text and "state 3 of seed 0" in text
 
 
-def test_what_a_model_says_neither_steers_nor_styles_the_terminal() -> None:
+def test_text_of_a_model_does_not_steer_or_style_the_terminal() -> None:
     record = trajectory(1, 1, 1, said=lambda *_: "[bold red]x[/] \x1b[31m\u202e\x9b2J").record()
     record["env"] = record["error"] = record["stop_reason"] = "[red]\x1b]0;title\x07"
     text = printed(episode(normalise(record), "train"), width=200)

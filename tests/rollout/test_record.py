@@ -170,7 +170,7 @@ def schema_2(record: dict) -> dict:
     return {key: value for key, value in record.items() if key not in new} | {"schema": 2, "turns": turns}
 
 
-def test_records_of_older_versions_are_read_and_say_what_they_lack():
+def test_older_records_are_read_and_say_what_they_lack():
     record = example()[0].record()
     old = decode(schema_2(record), {})
     assert set(old) == set(record) and set(old["turns"][0]) == set(record["turns"][0])

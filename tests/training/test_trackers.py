@@ -64,7 +64,7 @@ def evaluated(folder: RunFolder, backends: list[str], steps: range, shown: int) 
         trainer.validation_generations_logger.writer.close()
 
 
-def test_file_and_tensorboard_are_in_the_runs_folder_under_the_same_names(tmp_path: Path) -> None:
+def test_file_and_tensorboard_have_the_same_names_of_metrics(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     write_inside(folder.path, 0, ["console", "file", "tensorboard"])
     evaluated(folder, ["console", "file", "tensorboard"], range(3), 2)

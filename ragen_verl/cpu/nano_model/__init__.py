@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+__all__ = ["nano_model_path"]
+
 
 def nano_model_path() -> Path:
     """The folder of the shipped weights, a Hugging Face model that transformers, vLLM and verl can load.

@@ -1,4 +1,4 @@
-"""One batch of trajectories as the estimators see it: rewards, the mask of sampled tokens, and who belongs to whom.
+"""One batch as the estimators see it: rewards, the mask of sampled tokens, the trajectory and group of each row.
 
 Three views of the same tokens are used. A *field* is (rows, T), as verl has it. A *stream* is (tokens,): the sampled
 tokens alone, row after row, so that what stands on observation tokens cannot enter any formula, not even as NaN. A

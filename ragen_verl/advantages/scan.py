@@ -26,7 +26,7 @@ def over_trajectories(stream: Tensor, turns: Turns, factor: float) -> Tensor:
 
 
 def inside_turns(stream: Tensor, turns: Turns, factor: float) -> Tensor:
-    """The same sum with every turn on its own: its last token starts afresh."""
+    """The same sum inside each turn alone: it starts again at the last token of every turn."""
     return _scan(stream, turns, factor, stop_at_turns=True)
 
 

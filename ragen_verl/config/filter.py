@@ -112,7 +112,7 @@ class Filter:
 
     @property
     def _functions(self) -> dict[str, Any]:
-        """Whatever reads options, by the words for it in a message."""
+        """The functions that read options, by what messages call them."""
         found = {f"filter strategy {self.strategy}": STRATEGIES[self.strategy].function}
         if STRATEGIES[self.strategy].ranks:
             name = self.score or "std"

@@ -90,7 +90,7 @@ def _dead(values: Sequence[float], level: float) -> int:
 
 
 def _explained(trace: Trace) -> float:
-    """What a higher success rate p alone makes of the std: returns of 0 and 1 have sqrt(p (1 - p))."""
+    """By which factor a higher success rate p alone changes the std: returns of 0 and 1 have sqrt(p (1 - p))."""
     success = trace[TRAIN_SUCCESS]
     if success.baseline is None or not 0 < success.baseline < 1:
         return 1.0
@@ -149,7 +149,7 @@ GRAD_FLOOR = 1.0  # verl's default optim.clip_grad: a norm below it is not even 
     "filter groups of equal returns (ragen.filter).",
 )
 def gradient_spike(trace: Trace) -> Evidence | None:
-    """The gradient norm has left its scale and stays there; a single outlier is clipped and forgotten."""
+    """The gradient norm is far above its baseline and stays there; a single outlier is clipped and does not count."""
     one = trace[GRADIENT_NORM]
     if not one.above(GRAD_HIGH) or one.recent < GRAD_FLOOR:
         return None

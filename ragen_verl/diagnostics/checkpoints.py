@@ -27,7 +27,7 @@ class Action:
 
 
 class CheckpointPolicy:
-    """Keeps the best checkpoint, the last before the first warning and the newest; stops a run that was told to.
+    """Keeps the best checkpoint, the last before the first warning and the newest; stops the run if its recipe says so.
 
     Args:
         config: `ragen.stop`.

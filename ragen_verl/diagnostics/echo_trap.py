@@ -1,4 +1,4 @@
-"""Echo Trap: what a step's trajectories say about themselves (arXiv 2504.20073, section 4.1 and appendix B.3).
+"""Echo Trap: indicators of collapse from a step's trajectories (arXiv 2504.20073, section 4.1 and appendix B.3).
 
 The paper follows in-group reward standard deviation, entropy, reward, gradient norm and response length. Those come
 from the step's metrics; this module adds, under `echo/`, what has to be read from the trajectories. `readings` sets

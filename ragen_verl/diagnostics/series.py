@@ -98,7 +98,7 @@ class Series:
 
     @property
     def noise(self) -> float:
-        """As `std`, of the last values: a rate scatters more in the middle than near 0, where many runs start."""
+        """`std`, but of the last values: a rate varies more around a half than near 0, where many runs start."""
         return self._scatter(self.values[-RECENT:])
 
     @property
@@ -156,7 +156,7 @@ class Series:
 
     @property
     def lately(self) -> float | None:
-        """The higher one of `recent` and the centre of the window before it: low only if it stays low."""
+        """The higher one of `recent` and the centre of the window before it, so one low window alone does not count."""
         if len(self.values) < 2 * self._window:
             return self.recent
         return max(self.recent, self._center(self.values[-2 * self._window : -self._window]))

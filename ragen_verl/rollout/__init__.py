@@ -1,1 +1,1 @@
-"""One episode: what the model is told, what it answers, what is kept for training."""
+"""One episode: what the model reads, what it answers, and what is kept for training."""

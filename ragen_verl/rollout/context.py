@@ -1,4 +1,4 @@
-"""What of its past the prompt of a turn shows: everything, the last turns, a summary, or what a plugin says.
+"""Rollout contexts: which past turns a prompt shows. All, the last ones, a summary, or what a plugin chooses.
 
 Sources: RAGEN (arXiv 2504.20073) for the full history; RAGEN-2 (arXiv 2604.06268), the modes `limited_multi_turn` and
 `single_turn` of its release, for the others: a training row per turn, the loss on that turn's response alone. There a

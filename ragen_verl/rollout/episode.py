@@ -138,7 +138,7 @@ class _Failure(Exception):
     """The environment or the engine failed; ends the episode."""
 
     def __init__(self, reason: StopReason, where: str, error: BaseException | str) -> None:
-        text = error if isinstance(error, str) else _told(error)
+        text = error if isinstance(error, str) else _text_of(error)
         super().__init__(encodable(f"{where}: {text}"[:2000]))
         self.reason = reason
 
@@ -370,7 +370,7 @@ def _text(observation: Any) -> str:
     return encodable(observation)
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # an exception of other people may not even have a text
@@ -378,7 +378,7 @@ def _told(error: BaseException) -> str:
 
 
 def _checked(result: Any) -> _Outcome:
-    """A step's five values, checked: an environment that breaks the contract has failed, whatever it meant."""
+    """Check the five values of a step; an environment that breaks the contract has failed."""
     observation, reward, terminated, truncated, info = result
     reward = float(reward)
     if not math.isfinite(reward):

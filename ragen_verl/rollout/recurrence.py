@@ -1,4 +1,4 @@
-"""Held-out initial states that training meets all the same: other seeds, the same first observation.
+"""Held-out initial states that training meets as well: their seeds differ, their first observations are equal.
 
 Seeds of the splits are kept apart, but a small world has fewer initial states than a run has seeds. So held-out results
 are reported with those states and without them.

@@ -62,7 +62,7 @@ class StopReason(str, Enum):
 
     @property
     def cut_short(self) -> bool:
-        """Whether the episode was truncated, by whom ever: it is neither at the task's end nor broken."""
+        """Whether the environment or the rollout cut the episode off, which neither reached its end nor failed."""
         return self in (self.TRUNCATED, self.ACTION_BUDGET, self.TURN_BUDGET, self.CONTEXT_FULL)
 
 

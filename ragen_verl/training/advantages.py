@@ -1,4 +1,4 @@
-"""The estimators inside verl: registered under its registry, fed with what verl does not hand to an estimator.
+"""The join of the estimators with verl: one function in its registry, which gets what verl gives no estimator.
 
 verl sends `gae` and `grpo` to functions of its own and gives any other estimator rewards, mask and group labels only
 (trainer/ppo/ray_trainer.py:187-282). So one function is registered there, and `estimating` puts its name into the

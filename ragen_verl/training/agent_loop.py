@@ -1,4 +1,4 @@
-"""verl's agent loop over `play`: one episode per session, and exactly its tokens to the replay buffer.
+"""verl's agent loop: it plays one episode per session with `play` and hands exactly its tokens to the replay buffer.
 
 An episode is one row or, where the context says so, a row per turn: keys `{uid}_{session_id}_{index}`.
 
@@ -96,7 +96,7 @@ class RagenAgentLoop(AgentLoopBase):
 
 
 class Engine:
-    """verl's LLM client as `play` wants it: ids in, ids out, one request at a time.
+    """verl's LLM client in the form that `play` calls: ids in, ids out, one request at a time.
 
     Args:
         client: verl's `LLMServerClient`.

@@ -21,7 +21,7 @@ from ragen_verl.rollout.trajectory import RECORD, rounded
 
 
 class RowKey(NamedTuple):
-    """verl's key of a row, read: group, trajectory in the group, place of the row in the trajectory."""
+    """The parts of verl's key of a row: group, trajectory in the group, place of the row in the trajectory."""
 
     uid: str
     session: str
@@ -158,7 +158,7 @@ def indices(keys: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def padding_rows(batch: KVBatchMeta) -> list[bool]:
-    """Of each row whether verl filled the batch up with it."""
+    """Whether each row is padding, with which verl filled the batch up."""
     return [bool((tag or {}).get("is_padding", False)) for tag in batch.tags]
 
 

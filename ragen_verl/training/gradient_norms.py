@@ -117,7 +117,7 @@ def _loss(training: Any, loss: Any) -> Iterator[None]:
 
 @contextmanager
 def _same_random_numbers() -> Iterator[None]:
-    """What is drawn while open (dropout) is not missing afterwards."""
+    """Restores the random generator afterwards, so that what is drawn inside (dropout) changes nothing later."""
     device = get_device_name()
     with (
         torch.random.fork_rng(devices=[])

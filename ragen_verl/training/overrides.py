@@ -23,7 +23,7 @@ def configured(block: DictConfig, **values: Any) -> Iterator[None]:
 
 
 class WorkerGroupProxy:
-    """A worker group whose calls carry these values to the workers: what verl has no other way to be told.
+    """A worker group whose calls carry these values to the workers: verl offers no other way to pass them.
 
     Args:
         group: verl's worker group.
@@ -56,7 +56,7 @@ def carrying(trainer: Any, group: str, **values: Any) -> Iterator[None]:
 
 
 class RealRowsKL:
-    """verl's controller of the KL in the reward, told the mean over the rows that are no padding.
+    """verl's controller of the KL in the reward, given the mean over the rows that are no padding.
 
     verl averages over all rows (trainer/ppo/ray_trainer.py, `apply_kl_penalty`), in which padding has a KL of 0: the
     mean is too low, and an adaptive coefficient falls where it should rise.

@@ -1,4 +1,4 @@
-"""verl's synchronous trainer with more joined at its hooks: filter, refill, update sizes, metrics, run folder.
+"""verl's synchronous trainer, extended at its hooks by filter, refill, update sizes, metrics and the run's folder.
 
 The rest, the loop included, is verl's (trainer/ppo/v1/trainer_base.py). Methods overridden here are named after
 verl's and say what they add.
@@ -126,17 +126,17 @@ class RagenTrainer(PPOTrainerSync):
             super().fit(agent_loop_manager)
 
     def on_validate_begin(self) -> None:
-        """verl's, and the folder says what goes on."""
+        """Does what verl does, after the phase was written to the run's folder."""
         self.folder.phase.write_text("evaluating on held-out states")
         super().on_validate_begin()
 
     def on_train_begin(self) -> None:
-        """verl's, and the folder says what goes on."""
+        """Does what verl does, after the phase was written to the run's folder."""
         self.folder.phase.write_text("playing the first step")
         super().on_train_begin()
 
     def on_step_end(self) -> None:
-        """verl's, after a checkpoint where somebody asked for one (SIGUSR1 to `ragen-verl train`)."""
+        """Does what verl does, after a checkpoint if somebody asked for one (SIGUSR1 to `ragen-verl train`)."""
         if self.folder.wanted.exists():
             if not self._checkpoint.exists():
                 self._save_checkpoint()
@@ -144,7 +144,7 @@ class RagenTrainer(PPOTrainerSync):
         super().on_step_end()
 
     def _save_checkpoint(self) -> None:
-        """verl's, and a word in folders that look like models and hold no weights."""
+        """Saves as verl does, and leaves a README in folders that look like models and hold no weights."""
         super()._save_checkpoint()
         explain_weightless(self._checkpoint)
 

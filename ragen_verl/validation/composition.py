@@ -105,7 +105,7 @@ def _parse(override: str) -> Override:
 
 
 def _check_name(name: str) -> None:
-    """Hydra looks a name up in the package first, so a file of the same name would never be read."""
+    """Refuse the name of a recipe of the package: Hydra looks there first, so the file would never be read."""
     if (Path(str(files(RECIPES))) / f"{name}.yaml").exists():
         raise RecipeError(f"{name}.yaml is the name of a file in ragen_verl's recipes as well: call yours differently.")
 
@@ -134,7 +134,7 @@ def _unreadable(error: yaml.MarkedYAMLError, path: Path | None = None) -> str:
 
 
 def _missing(error: MissingConfigException) -> str:
-    """A part or a file that there is not; Hydra knows what there is in its place."""
+    """The message for an option or a file that does not exist, with those that Hydra knows."""
     wanted = str(error.missing_cfg_file)
     group, _, option = wanted.rpartition("/")
     if error.options:

@@ -1,4 +1,4 @@
-"""What a recipe's loss settings must not mean in silence: refused before anything starts."""
+"""The loss settings of a recipe: what verl would run without an effect, or with another one, is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that can be known to be wrong before Ray starts: the recipe against itself, verl and the machine.
+"""The checks before Ray starts: whether a recipe contradicts itself, verl or the machine.
 
 `check(config)` is called by `ragen-verl` and, through the Hydra callback `RecipeCheck` that recipes/ragen.yaml switches
 on, by verl's own main. Each refusal is one sentence that says what to change.
@@ -265,7 +265,7 @@ def _check_lengths(config: DictConfig, ragen: RagenConfig) -> None:
 
 
 def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
-    """Estimator against critic, clipping, KL: what verl would run without a word, and mean something else."""
+    """Refuse estimator, critic, clipping and KL together where verl would run them and do something else."""
     algorithm, actor = config.algorithm, config.actor_rollout_ref.actor
     check_estimator(config, ragen.advantage)
     for key in ("clip_ratio_low", "clip_ratio_high"):
@@ -288,7 +288,7 @@ def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
 
 
 def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
-    """Groups into mini-batches, mini-batches into ranks, ranks into micro-batches; then what the filter reads."""
+    """Refuse batch sizes that do not divide (mini-batches, ranks, micro-batches), then what the filter cannot read."""
     n, groups = config.actor_rollout_ref.rollout.n, ragen.train.groups
     if config.data.train_batch_size != groups:
         raise RecipeError(

@@ -101,7 +101,7 @@ def test_what_the_model_saw_of_an_episode_without_a_turn():
         messages(Trajectory("Walk", 1, 0, stop_reason=StopReason.ENV_ERROR).record())
 
 
-def test_the_tag_that_a_template_opens_itself_keeps_its_white_space():
+def test_a_tag_that_a_template_opens_keeps_its_white_space():
     chat = ChatTokens(tokenizer("qwen", OPENS_THOUGHTS), Protocol())
     assert chat.tokenizer.decode(chat.initial("s", "u")).endswith(f"assistant\n{chat.prefix([1])}")
     assert chat.prefix([1]) == "<think>\n" and ChatTokens(tokenizer("qwen"), Protocol()).prefix([1]) == "<think>"

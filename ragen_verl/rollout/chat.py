@@ -21,6 +21,8 @@ _SYSTEM, _USER, _REPLY = "sentinelsystem", "sentineluser{}end", "sentinelreply{}
 # an added token that a template could give a meaning to: `<tool_call>`, `[INST]`; not a word, nor white space
 _CONTROL = re.compile(r"[^\w\s](?=\S*\w)\S*[^\w\s]")
 
+_TRIES = 5  # places around the middle; a character has four bytes at most
+
 _THOUGHTS = re.compile(r"\s*</?think>\s*")
 
 Message = dict[str, str]
@@ -111,10 +113,8 @@ class ChatTokens(Chat):
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of sampled ids, for the parser: special tokens are left out, except the protocol's own tags."""
-        return self._decode([index for index in ids if index not in self._hidden])
-
-    def _decode(self, ids: list[int]) -> str:
-        return self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        shown = [index for index in ids if index not in self._hidden]
+        return self.tokenizer.decode(shown, skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     # -- for records --------------------------------------------------------------------------------------------------
 
@@ -136,12 +136,19 @@ class ChatTokens(Chat):
     def offsets(self, ids: Sequence[int]) -> list[int]:
         """The character of `decode(ids)` at which each id begins; an id that ends inside a character begins with it.
 
-        Fast where each id decodes to the same text alone and inside the others, as byte-level vocabularies do.
+        Ids are taken one by one where they decode to the same text alone and together, as byte-level vocabularies do
+        up to characters of several ids; parts where that does not hold are halved, and decoded up to each id where no
+        half stands for itself.
         """
-        shown = [[] if index in self._hidden else [index] for index in ids]
-        text, alone = self.decode(ids), [self._decode(one) for one in shown]
+        text, alone = self.decode(ids), [self.decode([index]) for index in ids]
         if "".join(alone) == text:
             return [0, *accumulate(map(len, alone))][: len(alone)]
+        middle = len(ids) // 2
+        for place in range(max(1, middle), min(middle + _TRIES, len(ids))):
+            left, right = ids[:place], ids[place:]
+            begun = self.decode(left)
+            if begun + self.decode(right) == text:
+                return self.offsets(left) + [len(begun) + one for one in self.offsets(right)]
         return [_agree(text, self.decode(ids[:place])) for place in range(len(ids))]
 
     # -- the template -------------------------------------------------------------------------------------------------

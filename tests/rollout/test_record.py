@@ -225,8 +225,8 @@ def reference_offsets(chat: ChatTokens, ids: list[int]) -> list[int]:
     return found
 
 
-@given(st.lists(st.integers(0, 339), max_size=12) | st.text(max_size=12))
-@settings(deadline=None)
+@given(st.lists(st.integers(0, 339), max_size=24) | st.text(max_size=12))
+@settings(deadline=None, max_examples=300)
 def test_offsets_are_where_each_ids_text_begins(made):
     words = tokenizer("qwen")
     chat = ChatTokens(words, Protocol())
@@ -234,6 +234,21 @@ def test_offsets_are_where_each_ids_text_begins(made):
     found = chat.offsets(ids)
     assert found == reference_offsets(chat, ids)
     assert found == sorted(found) and all(0 <= one <= len(chat.decode(ids)) for one in found)
+
+
+def test_a_long_response_is_not_decoded_once_for_each_id(monkeypatch):
+    """One character of several ids among thousands, whose offsets alone would take a decoding of all before it."""
+    words = tokenizer("qwen")
+    chat = ChatTokens(words, Protocol())
+    ids = words.encode("go " * 1000 + "\N{ROCKET}" + " go" * 1000, add_special_tokens=False)
+    decoded = []
+    original = type(words).decode
+    monkeypatch.setattr(
+        type(words), "decode", lambda self, one, **k: decoded.append(len(one)) or original(self, one, **k)
+    )
+    found = chat.offsets(ids)
+    assert sum(decoded) < 200 * len(ids)
+    assert len(found) == len(ids) and found.count(3000) > 1 and found[-1] < len(chat.decode(ids))
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------

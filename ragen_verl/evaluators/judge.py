@@ -101,7 +101,7 @@ def read(text: str | None) -> dict[str, Any]:
 
 def _transcript(one: Played) -> str:
     """What the judge is shown: everything that happened, and not the reward."""
-    parts = [f"Task: {one.replay.instruction}"] if one.replay and one.replay.instruction else []
+    parts = [task] if (task := (one.record.get("preamble") or {}).get("head")) else []
     for turn in one.turns:
         parts += [f"[turn {turn['turn']}] state:\n{turn['state']}", f"agent:\n{turn['response']}"]
         parts.append(f"executed: {', '.join(turn['executed']) or 'nothing'}")

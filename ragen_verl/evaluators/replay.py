@@ -19,7 +19,6 @@ class Replay:
     """What the environment says of an episode.
 
     Attributes:
-        instruction: the task in words, as the environment gives it.
         success: the environment said that the task was solved.
         actions: its action names; None where actions are free text.
         left: length of the oracle's plan before the first turn and after each one: 0 where the task is solved, None
@@ -28,7 +27,6 @@ class Replay:
             not solve the task.
     """
 
-    instruction: str
     success: bool
     actions: tuple[str, ...] | None
     left: tuple[int | None, ...]
@@ -82,7 +80,7 @@ def _replay(env: Env, record: Mapping[str, Any], start: dict[str, Any], kwargs: 
             return None
         if planned:
             left.append(0 if success else None if over else len(env.oracle()) or None)
-    return Replay(env.instruction, success, actions, tuple(left) if planned else (), best)
+    return Replay(success, actions, tuple(left) if planned else (), best)
 
 
 def _return_of(plan: list[str], env_id: str, kwargs: Mapping[str, Any], start: dict[str, Any]) -> float | None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from endpoint import FAULTS, endpoint
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from saved_episodes import plan, played
 
@@ -33,7 +33,7 @@ def test_a_judge_sees_what_happened_and_not_the_reward():
         assert judged(url, rubric="Be kind.") == [0.75] * 3
     (system, user), one = requests[0]["messages"], three()[0]
     assert system["content"].startswith("Be kind.") and '"score"' in system["content"]
-    for part in (one.turns[0]["state"], one.turns[0]["observation"], *plan(seed=123), one.replay.instruction):
+    for part in (one.turns[0]["state"], one.turns[0]["observation"], *plan(seed=123), one.record["preamble"]["head"]):
         assert part in user["content"]
     assert "reward" not in user["content"].casefold() and "1.0" not in user["content"]
     assert requests[0]["response_format"]["json_schema"]["schema"] == SCHEMA
@@ -109,6 +109,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON | st.fixed_dictionaries({"score": JSON, "reason": JSON}))
 def test_only_a_judgement_is_read_as_one(answer):
     try:

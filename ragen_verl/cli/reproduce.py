@@ -111,6 +111,16 @@ def _open_runs(sweep: Sweep, root: Path, only: list[str], seeds: list[int]) -> l
     return wanted
 
 
+def _check(sweep: Sweep, variant: str, seed: int, folder: Any) -> None:
+    """Refuse a variant before anything starts; its seeds are alike."""
+    from ragen_verl.cli.prepare import prepare
+
+    try:
+        prepare(sweep.recipe, sweep.overrides_of(variant, seed, folder))
+    except RecipeError as error:
+        raise RecipeError(f"{sweep.name}, variant {variant}: {error}") from error
+
+
 def _print_commands(sweep: Sweep, root: Path, only: list[str], seeds: list[int]) -> None:
     from ragen_verl.reproduction.results import DAMAGED
 
@@ -127,6 +137,8 @@ def _run(sweep: Sweep, root: Path, only: list[str], seeds: list[int]) -> int:
     from ragen_verl.runs.launch import train
 
     waiting = _open_runs(sweep, root, only, seeds)
+    for variant in dict.fromkeys(variant for variant, *_ in waiting):
+        _check(sweep, *next(one for one in waiting if one[0] == variant)[:3])
     for _, _, folder, state in waiting:
         if state == DAMAGED:
             _say(f"A damaged run is kept in {set_aside(folder)} and repeated.")

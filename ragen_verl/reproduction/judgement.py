@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ragen_verl.reproduction.measure import label, unpacked
 from ragen_verl.reproduction.survival import compare_survival
 from ragen_verl.runs.sweep import Sweep
 
-__all__ = ["Judged", "Judgement", "LevelJudged", "judge_result"]
+__all__ = ["Judged", "Judgement", "LevelJudged", "Warnings", "judge_result"]
 
 Run = Mapping[str, Any]
 
@@ -79,6 +80,40 @@ class LevelJudged:
 
 
 @dataclass(frozen=True)
+class Warnings:
+    """How the diagnostics did on these runs, whose collapses their thresholds had not seen.
+
+    Attributes:
+        runs: finished ones that count.
+        collapsed: runs that collapsed, by `ragen-verl verdict`.
+        leads: steps from the first warning to the collapse, of those of them that were warned before it.
+        false: runs with a warning and no collapse by their last step.
+    """
+
+    runs: int
+    collapsed: int
+    leads: tuple[int, ...]
+    false: int
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Warnings:
+        """From the runs of a result."""
+        fallen = [run for run in runs if run["collapsed"] is not None]
+        leads = sorted(run["collapsed"] - run["warned"] for run in fallen if run["warned"] < run["collapsed"])
+        warned = sum(run["warned"] is not None and run["collapsed"] is None for run in runs)
+        return cls(len(runs), len(fallen), tuple(leads), warned)
+
+    @property
+    def sentence(self) -> str:
+        """In one sentence."""
+        early = f" ({min(self.leads)} to {max(self.leads)} steps, median {median(self.leads):g})" if self.leads else ""
+        return (
+            f"The verdict of the diagnostics: {self.collapsed} of {self.runs} runs collapsed, {len(self.leads)} of them "
+            f"with a warning before{early}; of the other {self.runs - self.collapsed} it warned in {self.false}."
+        )
+
+
+@dataclass(frozen=True)
 class Judgement:
     """The verdict on an experiment.
 
@@ -88,6 +123,7 @@ class Judgement:
         decision: `CONFIRMED`, `CONTRADICTED`, `UNDECIDED` or `NOT_RUN`.
         comparisons, levels: one for each of the protocol and of the published numbers.
         runs: variant -> finished runs that count.
+        warnings: of the diagnostics.
     """
 
     name: str
@@ -96,6 +132,7 @@ class Judgement:
     comparisons: tuple[Judged, ...]
     levels: tuple[LevelJudged, ...]
     runs: Mapping[str, int]
+    warnings: Warnings
 
     @property
     def sentence(self) -> str:
@@ -139,6 +176,7 @@ def judge_result(sweep: Sweep, result: Mapping[str, Any]) -> Judgement:
             for panel, value in values.items()
         ),
         {variant: len(runs) for variant, runs in by_variant.items()},
+        Warnings.of([run for runs in by_variant.values() for run in runs.values()]),
     )
 
 

@@ -81,6 +81,7 @@ def _section(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Pat
     yield from ("", *(f"- {one.name}: {one.claim} ({one.source or protocol.source})" for one in claims), "")
     if found.levels:
         yield from (*_table(LEVEL_COLUMNS, level_rows(found.levels)), "", f"Noise: {protocol.noise_from}", "")
+    yield from (found.warnings.sentence, "")
     for one in result["left_out"]:
         yield f"- Left out: {one['variant']}, seed {one['seed']}, {one['state']}. {one['why']}"
     if result["left_out"]:

@@ -58,7 +58,7 @@ class Run:
         known = self.summary.get("recipe") or self.setting("trainer.experiment_name")
         try:
             return str(self.folder.recipe or known or self.name)
-        except Exception:  # whatever OmegaConf says about a damaged file: the name is not worth a failure
+        except (AttributeError, OSError, TypeError, ValueError, yaml.YAMLError):  # hydra.yaml is damaged
             return str(known or self.name)
 
     @property

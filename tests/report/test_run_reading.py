@@ -9,6 +9,7 @@ import pytest
 from small_runs import GROUPS, MEMBERS, small_run, trajectory
 
 from ragen_verl.errors import RecipeError
+from ragen_verl.report.facts import facts
 from ragen_verl.report.reading import read_run
 from ragen_verl.report.trajectories import normalise
 
@@ -52,6 +53,16 @@ def test_a_damaged_file_is_noted_and_the_rest_is_read(tmp_path: Path, name: str,
     run = read_run(tmp_path)
     assert run.notes == [f"{name} cannot be read (damaged, or being written)."]
     assert run.step == 2 and len(run.records("val", 2)) == 6
+
+
+@pytest.mark.parametrize("content", ["", "[", "[1]", "7", "hydra: {}", "hydra: {job: {config_name: '${a.b}'}}", "\x00"])
+def test_a_damaged_name_of_the_recipe_is_taken_elsewhere(tmp_path: Path, content: str) -> None:
+    small_run(tmp_path, steps=1)
+    (tmp_path / "hydra").mkdir()
+    (tmp_path / "hydra" / "hydra.yaml").write_text(content)
+    (tmp_path / "hydra" / "overrides.yaml").write_text(content)
+    assert read_run(tmp_path).recipe == "a/recipe"
+    assert facts(read_run(tmp_path))["Recipe"]["recipe"] == "a/recipe"
 
 
 def test_a_run_without_trajectories_or_metrics_says_so(tmp_path: Path) -> None:

@@ -245,10 +245,12 @@ def test_without_javascript_the_result_is_readable(tmp_path: Path, opened: Calla
     assert not tab.locator("#viewer").is_visible() and '{"' not in text
 
 
-def test_paper_has_result_and_curves(tmp_path: Path, opened: Callable) -> None:
-    tab = opened(small_run(tmp_path / "run").path)
+def test_paper_has_result_and_curves_in_dark_ink(tmp_path: Path, opened: Callable) -> None:
+    tab = opened(small_run(tmp_path / "run").path, color_scheme="dark")
     tab.emulate_media(media="print")
     assert tab.locator(".panel").first.is_visible() and not tab.locator("#viewer").is_visible()
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert [one for one in tab.evaluate(CONTRAST) if one[0] < 4.5] == []
 
 
 def test_a_served_page_follows_the_run_and_keeps_its_place(tmp_path: Path, browser: object) -> None:

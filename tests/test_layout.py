@@ -125,6 +125,11 @@ def test_what_a_package_offers_stands_in_its_all(file: Path) -> None:
     assert {name for name in offered if not name.startswith("_") and not name.isupper()} <= set(listed)
 
 
+def test_near_names_are_suggested_in_errors_py_alone() -> None:
+    using = [path for path in PACKAGES["ragen_verl"].rglob("*.py") if any("difflib" in one for one in imported(path))]
+    assert [path.name for path in using] == ["errors.py"]
+
+
 def test_names_of_tests_are_short() -> None:
     for path in ROOT.glob("tests/**/test_*.py"):
         names = [node.name for node in ast.walk(ast.parse(path.read_text())) if hasattr(node, "name")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import SequenceMatcher
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import typer
 from rich.table import Table
 
 from ragen_verl.cli.console import console
-from ragen_verl.errors import RecipeError
+from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import SWEEPS
 
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
@@ -45,8 +44,7 @@ def check(recipe: str) -> None:
         raise RecipeError(f"{recipe!r} is a part of recipes: train one of {', '.join(names)}.")
     if recipe in [name for name, _ in find("sweep")]:
         raise RecipeError(f"{recipe!r} is a sweep of several runs: run `ragen-verl sweep {recipe}`.")
-    nearest = max(names, key=lambda name: SequenceMatcher(None, recipe.casefold(), name).ratio())
-    raise RecipeError(f"There is no recipe {recipe!r}; did you mean {nearest!r}? `ragen-verl recipes` lists them.")
+    raise RecipeError(f"There is no recipe {recipe!r} (`ragen-verl recipes` lists them): {nearest(recipe, names)}")
 
 
 def summary(text: str) -> str:

@@ -13,7 +13,6 @@ import json
 import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from statistics import mean, stdev
@@ -26,7 +25,7 @@ from rich.table import Table
 from ragen_verl.config.protocol import Protocol
 from ragen_verl.config.schema import FILLED, parse
 from ragen_verl.diagnostics.monitor import MonitorConfig, judge
-from ragen_verl.errors import RecipeError
+from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS, SWEEPS
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import train
@@ -78,10 +77,8 @@ class Sweep:
         if not path.is_file():
             known = packaged()
             if str(path) not in known:
-                (near,) = get_close_matches(str(path), known, n=1, cutoff=0)
                 raise RecipeError(
-                    f"There is no sweep {path}; did you mean {near!r}? Give the path of a YAML file, such as "
-                    f"benchmarks/sweeps/stability.yaml, or one of {', '.join(known)}."
+                    f"There is no sweep {path}, as a YAML file or in the package: {nearest(path, list(known))}"
                 )
             path = known[str(path)]
         try:

@@ -99,9 +99,9 @@ class TrajectoryBatch:
 
     def states(self, keys: Sequence[str]) -> list[list[str]]:
         """What the model saw before each turn of these rows; verl's padding rows have no turns."""
-        records = dict(zip((keys[0].rsplit("_", 1)[0] for keys in self.keys), self.records, strict=True))
+        records = dict(zip((RowKey.parse(keys[0])[:2] for keys in self.keys), self.records, strict=True))
         return [
-            [records[key.rsplit("_", 1)[0]]["turns"][number - 1]["state"] for number in self.turns[key].numbers]
+            [records[RowKey.parse(key)[:2]]["turns"][number - 1]["state"] for number in self.turns[key].numbers]
             if key in self.turns
             else []
             for key in keys

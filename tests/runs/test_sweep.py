@@ -72,7 +72,7 @@ def test_a_list_among_the_overrides_stands_for_its_elements(tmp_path: Path) -> N
 
 
 def test_an_unknown_sweep_is_answered_with_the_nearest() -> None:
-    with pytest.raises(RecipeError, match="did you mean 'tables/ragen_figure9'"):
+    with pytest.raises(RecipeError, match=r"did you mean tables/ragen_figure9\?"):
         Sweep.read(Path("tables/ragen_figure99"))
 
 

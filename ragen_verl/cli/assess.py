@@ -36,7 +36,7 @@ def assess(
     step: str = typer.Option("last", help="Of a run: first, last, best, all or a number."),
     by: list[str] = BY,
     seeds: int = typer.Option(64, min=1, help="Seeds in a range, for --by seeds."),
-    only: list[str] = typer.Option((), "--only", help="An evaluator; may be repeated.  [default: all]"),
+    only: list[str] = typer.Option((), "--only", help="An evaluator; may be repeated.  \\[default: all]"),
     settings: list[str] = SET,
     plugin: list[str] = PLUGIN,
     judge: str = typer.Option(None, metavar="MODEL[@URL]", help="Ask this model for a judgement of every trajectory."),

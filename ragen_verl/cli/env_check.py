@@ -26,7 +26,7 @@ _MARKS = {"kept": "[green]kept[/]", "broken": "[bold red]broken[/]", "not checke
 def check_environment(
     id: str = ID,
     kwargs: list[str] = KWARGS,
-    episodes: int = typer.Option(None, min=1, help="Episodes scored for each player.  [default: 20]"),
+    episodes: int = typer.Option(None, min=1, help="Episodes scored for each player.  \\[default: 20]"),
     quick: bool = typer.Option(False, "--quick", help="Every rule with small numbers."),
     skip: list[str] = typer.Option((), help="A rule that is not checked; may be repeated."),
     tokenizer: str = typer.Option("nano", help="Counts tokens: a folder with tokenizer.json, or a model of the hub."),

@@ -12,7 +12,7 @@ from ragen_verl.cli.console import console
 def export(
     run: Path = typer.Argument(help="A run's folder."),
     checkpoint: str = typer.Option("last", help="best, last, before_warning or a step."),
-    out: Path = typer.Option(None, help="Folder to write.  [default: RUN/exports/CHECKPOINT]"),
+    out: Path = typer.Option(None, help="Folder to write.  \\[default: RUN/exports/CHECKPOINT]"),
 ) -> None:
     """Write a checkpoint as a Hugging Face folder that transformers and vLLM load, with a model card.
 

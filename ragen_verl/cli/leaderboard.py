@@ -24,8 +24,8 @@ ragen-verl leaderboard          # the board so far"""
 
 
 def leaderboard(
-    policy: list[str] = typer.Option((), help="Who plays; may be repeated.  [default: nobody, show what is there]"),
-    env: list[str] = typer.Option((), help="An environment of the board; may be repeated.  [default: all six]"),
+    policy: list[str] = typer.Option((), help="Who plays; may be repeated.  \\[default: nobody, show what is there]"),
+    env: list[str] = typer.Option((), help="An environment of the board; may be repeated.  \\[default: all six]"),
     instances: int = typer.Option(128, min=2, help="Initial states of each environment."),
     samples: int = typer.Option(8, min=1, help="Episodes of each initial state: k of Mean@k."),
     out: Path = typer.Option(Path("runs/leaderboard"), help="Folder of the board; policies are added to it."),

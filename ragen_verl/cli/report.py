@@ -13,7 +13,7 @@ TRAJECTORIES = typer.Option(2000, min=1, help="About how many trajectories the p
 
 def report(
     runs: list[Path] = typer.Argument(metavar="RUN...", help="Folders of runs (ragen.run.dir), finished or not."),
-    out: Path = typer.Option(None, help="File to write.  [default: RUN/report.html; of several runs report.html]"),
+    out: Path = typer.Option(None, help="File to write.  \\[default: RUN/report.html; of several runs report.html]"),
     trajectories: int = TRAJECTORIES,
 ) -> None:
     """Write one HTML file of a run, or of several side by side: result, curves, what was trained, trajectories.

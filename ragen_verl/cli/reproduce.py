@@ -32,9 +32,11 @@ ragen-verl reproduce e5 --report-only && ragen-verl reproduce --page"""
 
 def reproduce(
     item: str = typer.Argument(None, help="An experiment, such as e5, or a figure or table, such as ragen_figure9."),
-    scale: str = typer.Option(None, "--scale", help="nano (two CPU cores) or paper (GPUs).  [default: the item's own]"),
-    seeds: str = typer.Option(None, "--seeds", help="Only these, separated by commas.  [default: the protocol's]"),
-    only: list[str] = typer.Option((), "--only", help="A variant to run; may be repeated.  [default: all]"),
+    scale: str = typer.Option(
+        None, "--scale", help="nano (two CPU cores) or paper (GPUs).  \\[default: the item's own]"
+    ),
+    seeds: str = typer.Option(None, "--seeds", help="Only these, separated by commas.  \\[default: the protocol's]"),
+    only: list[str] = typer.Option((), "--only", help="A variant to run; may be repeated.  \\[default: all]"),
     list_items: bool = typer.Option(False, "--list", help="List all items: what they cost and their state."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Run nothing, print the commands of the missing runs."),
     report_only: bool = typer.Option(False, "--report-only", help="Run nothing, collect and judge what is there."),

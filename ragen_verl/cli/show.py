@@ -21,7 +21,7 @@ ragen-verl show runs/RUN --stop context_full --search "wait" --json"""
 
 def show(
     run: Path = typer.Argument(help="A run's folder (ragen.run.dir), finished or not."),
-    step: int = typer.Option(None, min=0, help="Of which step.  [default: the last that was played]"),
+    step: int = typer.Option(None, min=0, help="Of which step.  \\[default: the last that was played]"),
     split: str = typer.Option("train", help="train, val or generalisation."),
     outcome: str = typer.Option(None, help="solved, failed or excluded."),
     failed: bool = typer.Option(False, "--failed", help="The same as --outcome failed."),

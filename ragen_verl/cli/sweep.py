@@ -17,7 +17,7 @@ def sweep(
     file: Path = typer.Argument(
         help="The sweep's YAML file, such as benchmarks/sweeps/stability.yaml, or one of the package: tables/NAME."
     ),
-    only: list[str] = typer.Option((), "--only", help="A variant to run; may be repeated.  [default: all]"),
+    only: list[str] = typer.Option((), "--only", help="A variant to run; may be repeated.  \\[default: all]"),
     dry_run: bool = typer.Option(False, "--dry-run", help="Run nothing, print the commands of the missing runs."),
     runs: Path = typer.Option(Path("runs/sweeps"), help="Where runs are kept; what is there is not run again."),
     out: Path = typer.Option(Path("benchmarks/results"), help="Where the JSON and the picture go."),

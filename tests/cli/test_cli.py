@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from paths import ROOT
 from typer.testing import CliRunner
 
 from ragen_verl.cli import app
@@ -53,6 +54,13 @@ def test_help_explains_every_command(command):
     assert "Usage:" in result.output
     for name in COMMANDS if not command else []:
         assert name.split()[0] in result.output
+
+
+def test_help_shows_defaults_that_are_words():
+    """Rich takes [...] for markup and prints nothing where it is not escaped."""
+    assert "[default: runs/eval/RECIPE]" in run("eval", "--help").output
+    for file in (ROOT / "ragen_verl" / "cli").glob("*.py"):
+        assert "  [default:" not in file.read_text(), file
 
 
 def test_no_command_loads_the_stack_before_it_runs():

@@ -10,11 +10,16 @@ import pytest
 # setuptools puts its own distutils in the place of Python's and refuses when something imported that first; vLLM
 # imports setuptools late, so in one long process success would depend on the tests before
 import setuptools  # noqa: F401
+from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 # and its vendored packages, which it adds to the path, would pass for installed ones in importlib.metadata
 sys.path[:] = [path for path in sys.path if not path.endswith("setuptools/_vendor")]
 
+
+# a busy machine is no fault of a test
+settings.register_profile("without a deadline", deadline=None)
+settings.load_profile("without a deadline")
 
 TRAININGS = "tests/trainings/"
 """Two Ray clusters on one machine clash, so all that starts one is in this folder and runs in one process."""

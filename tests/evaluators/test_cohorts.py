@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from saved_episodes import episode, plan, played, write
@@ -128,7 +128,6 @@ RETURN = Measure("return", lambda one: one.ret, "higher", False, "")
 SUCCESS = Measure("success", lambda one: float(one.success), "higher", True, "")
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(-10, 10)), min_size=1, max_size=40))
 def test_means_weigh_initial_states_alike(rows):
     found = estimate([episode(True, seed, i, ret) for i, (seed, ret) in enumerate(rows)], RETURN)
@@ -137,7 +136,6 @@ def test_means_weigh_initial_states_alike(rows):
     assert found.states == len(states) and (found.low is None) == (len(states) == 1)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-10, 10)), min_size=1, max_size=20))
 def test_the_variance_is_that_inside_initial_states(rows):
     found = variance([episode(True, seed, i, ret) for i, (seed, ret) in enumerate(rows)])

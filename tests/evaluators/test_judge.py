@@ -6,7 +6,7 @@ import json
 
 import pytest
 from endpoint import FAULTS, endpoint
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from saved_episodes import plan, played
 
@@ -109,7 +109,6 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(JSON | st.fixed_dictionaries({"score": JSON, "reason": JSON}))
 def test_only_a_judgement_is_read_as_one(answer):
     try:

@@ -108,8 +108,8 @@ class Warnings:
         """In one sentence."""
         early = f" ({min(self.leads)} to {max(self.leads)} steps, median {median(self.leads):g})" if self.leads else ""
         return (
-            f"The verdict of the diagnostics: {self.collapsed} of {self.runs} runs collapsed, {len(self.leads)} of them "
-            f"with a warning before{early}; of the other {self.runs - self.collapsed} it warned in {self.false}."
+            f"The verdict of the diagnostics: {self.collapsed} of {self.runs} runs collapsed, {len(self.leads)} with a "
+            f"warning before{early}; of the other {self.runs - self.collapsed} it warned in {self.false}."
         )
 
 

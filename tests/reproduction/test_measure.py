@@ -63,9 +63,7 @@ def test_warnings_are_counted_by_what_came_of_them() -> None:
     pairs = ((30, 50), (50, 50), (20, None), (None, None), (10, 45))
     found = Warnings.of([{"warned": warned, "collapsed": collapsed} for warned, collapsed in pairs])
     assert (found.runs, found.collapsed, found.leads, found.false) == (5, 3, (20, 35), 1)
-    assert (
-        "2 of them with a warning before (20 to 35 steps, median 27.5); of the other 2 it warned in 1" in found.sentence
-    )
+    assert "2 with a warning before (20 to 35 steps, median 27.5); of the other 2 it warned in 1" in found.sentence
 
 
 def test_no_run_is_an_empty_result(tmp_path: Path) -> None:

@@ -58,3 +58,9 @@ def test_runs_of_other_settings_are_named_and_not_judged(file: Path, tmp_path: P
     said = run(str(file), "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--report-only")
     assert f"a, seed {SEEDS[0]}, is of other settings." in said and "lr: 0.001 -> (none)" in said
     assert "small: NOT RUN" in said and not (tmp_path / "out").exists()
+
+
+def test_nothing_starts_while_a_variant_is_wrong(file: Path, tmp_path: Path) -> None:
+    file.write_text(SWEEP.replace("c: []", "c: [algorithm=starpo]"))
+    assert "small, variant c: There is no algorithm=starpo" in run(str(file), "--runs", str(tmp_path / "runs"), code=2)
+    assert not (tmp_path / "runs").exists()

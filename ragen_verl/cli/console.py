@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from ragen_verl.errors import RecipeError
+from ragen_verl.runs.trajectories import TrajectoryWarning
 
 TRACEBACK = "RAGEN_VERL_TRACEBACK"
 
@@ -24,12 +25,19 @@ def console() -> Console:
 
 
 @contextmanager
-def plain_warnings() -> Iterator[None]:
-    """While open, a warning is one line on the error stream, without the place in the code that gave it."""
-    out = Console(stderr=True, highlight=False)
+def _plain_warnings() -> Iterator[None]:
+    """While open, what could not be read of a file is one line on the error stream, without a place in the code."""
+    out, before = Console(stderr=True, highlight=False), warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if issubclass(category, TrajectoryWarning):
+            out.print(str(message), style="yellow", markup=False, soft_wrap=True)
+        else:
+            before(message, category, *place)
+
     with warnings.catch_warnings():
-        warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_: out.print(str(message), style="yellow", markup=False, soft_wrap=True)
+        warnings.simplefilter("always", TrajectoryWarning)
+        warnings.showwarning = show  # type: ignore[assignment]
         yield
 
 
@@ -39,7 +47,8 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with RAGEN_VERL_TRACEBACK=1 errors keep their traceback."""
         try:
-            return super().invoke(ctx)
+            with _plain_warnings():
+                return super().invoke(ctx)
         except RecipeError as error:
             if os.environ.get(TRACEBACK) == "1":
                 raise

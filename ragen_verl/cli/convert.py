@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import typer
 
-from ragen_verl.cli.console import console, plain_warnings
+from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
 EPILOG = """Examples:
@@ -58,34 +59,31 @@ def convert(
             raise RecipeError(f"{name} is for --to {fits[name]} and does nothing with {to.value}: leave it out.")
     if (out is None) == (endpoint is None):
         raise RecipeError("Say where it goes: --out FILE" + (", or --endpoint URL." if to is Format.otel else "."))
-    with plain_warnings():
-        records = read(path, split=split, steps=step or None, env=env, success=success, min_return=min_return)
-        if to is not Format.otel:
-            rows = chats.sft(records) if to is Format.sft else chats.preferences(records, margin or 0.0)
-            count = _write(out, rows)
-        elif endpoint:
-            count = spans.export(records, spans.otlp(endpoint), path.name)
-        else:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            with out.open("w", encoding="utf-8") as file:
+    records = read(path, split=split, steps=step or None, env=env, success=success, min_return=min_return)
+    if endpoint:
+        count = spans.export(records, spans.otlp(endpoint), path.name)
+    else:
+        with _in_one_piece(out) as file:
+            if to is Format.otel:
                 count = spans.export(records, spans.jsonl(file), path.name)
+            else:
+                rows = chats.sft(records) if to is Format.sft else chats.preferences(records, margin or 0.0)
+                count = sum(bool(file.write(json.dumps(row, ensure_ascii=False) + "\n")) for row in rows)
     what = {"sft": "chats", "preferences": "pairs", "otel": "trajectories as spans"}[to.value]
     if not count:
         raise RecipeError(f"{path} gave no {what}: no trajectory fits the options.")
     console().print(f"{count} {what} written to {out or endpoint}.", markup=False, soft_wrap=True)
 
 
-def _write(out: Path, rows: Iterable[dict[str, Any]]) -> int:
-    """Write rows in one piece; an error leaves the old file as it is."""
+@contextmanager
+def _in_one_piece(out: Path) -> Iterator[TextIO]:
+    """A file that takes the place of `out` at the end, unless it is empty or an error ended the block."""
     out.parent.mkdir(parents=True, exist_ok=True)
-    beside, count = out.with_name(out.name + ".part"), 0
+    beside = out.with_name(out.name + ".part")
     try:
         with beside.open("w", encoding="utf-8") as file:
-            for row in rows:
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                count += 1
-        if count:
+            yield file
+        if beside.stat().st_size:
             os.replace(beside, out)
     finally:
         beside.unlink(missing_ok=True)
-    return count

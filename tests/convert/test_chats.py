@@ -127,6 +127,7 @@ def test_the_command_writes_what_the_options_choose(run: Path, tmp_path: Path, o
         (["--to", "otel"], "--out FILE, or --endpoint URL."),
         (["--to", "sft", "--out", "OUT", "--env", "Other"], "gave no chats"),
         (["--to", "preferences", "--out", "OUT", "--margin", "9"], "gave no pairs"),
+        (["--to", "otel", "--out", "OUT", "--env", "Other"], "gave no trajectories as spans"),
     ],
 )
 def test_what_does_not_fit_is_said_and_nothing_written(run: Path, tmp_path: Path, options: list, told: str) -> None:

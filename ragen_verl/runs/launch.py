@@ -26,7 +26,7 @@ from ragen_verl.doctor.facts import version
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.progress import ProgressDisplay, result_table
+from ragen_verl.runs.progress import ProgressDisplay, evaluation_table, result_table
 
 REFUSED = 2
 """Exit code of a run that was refused before it started (`ragen_verl.validation.recipe`)."""
@@ -82,7 +82,8 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
             _stopped(error, folder, console)
             raise
     if code == 0 and folder.evaluation.exists() and folder.evaluation.stat().st_mtime >= started:
-        say(console, f"Evaluated: {folder.evaluation}\n{folder.evaluation.read_text().strip()}")
+        console.print(evaluation_table(folder))
+        say(console, f"All of its metrics: {folder.evaluation}")
     elif code == 0 and folder.summary.exists() and folder.summary.stat().st_mtime > before:
         console.print(result_table(folder))
         say(console, f"{time.time() - started:.0f} s with the start. Run folder: {folder.path} ({folder.curve.name})")

@@ -13,7 +13,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ragen_verl.names import HELD_OUT_SUCCESS, RETURN, STEP_SECONDS, SUCCESS, TRAIN_SUCCESS, VALID
+from ragen_verl.names import (
+    EPISODES,
+    GENERALISATION,
+    HELD_OUT,
+    HELD_OUT_SUCCESS,
+    RETURN,
+    STEP_SECONDS,
+    SUCCESS,
+    TRAIN_SUCCESS,
+    VALID,
+)
 from ragen_verl.runs.folder import RunFolder
 
 ROWS = {"held-out success": SUCCESS, "held-out return": RETURN, "valid turns": VALID}
@@ -105,6 +115,20 @@ def result_table(folder: RunFolder) -> Table:
         table.add_column(name, justify="right" if name else "left")
     for label, key in ROWS.items():
         table.add_row(label, *(f"{summary[one][key]:.3f}" if summary.get(one) else "-" for one in when))
+    return table
+
+
+def evaluation_table(folder: RunFolder) -> Table:
+    """What `trainer.val_only=true` found, a column for each split that was played."""
+    found = json.loads(folder.evaluation.read_text())
+    splits = {"held out": HELD_OUT, "other environments": GENERALISATION}
+    played = {label: prefix for label, prefix in splits.items() if f"{prefix}/{SUCCESS}" in found}
+    table = Table(title=f"The policy of step {found['step']}")
+    for name in ("", *played):
+        table.add_column(name, justify="right" if name else "left")
+    for label, key in {"success": SUCCESS, "return": RETURN, "valid turns": VALID, "episodes": EPISODES}.items():
+        cells = (found[f"{prefix}/{key}"] for prefix in played.values())
+        table.add_row(label, *(f"{cell:.0f}" if key == EPISODES else f"{cell:.3f}" for cell in cells))
     return table
 
 

@@ -153,6 +153,15 @@ def test_a_summary_of_before_there_was_a_best_can_be_shown(tmp_path: Path) -> No
     Console(file=io.StringIO()).print(launch.result_table(folder))
 
 
+def test_an_evaluation_shows_the_splits_that_were_played(tmp_path: Path) -> None:
+    folder, metrics = RunFolder(tmp_path), {"success": 0.25, "return": 0.5, "valid": 1.0, "episodes": 8}
+    folder.evaluation.write_text(json.dumps({"step": 3, **{f"val-env/{name}": one for name, one in metrics.items()}}))
+    out = io.StringIO()
+    Console(file=out, width=120).print(launch.evaluation_table(folder))
+    assert all(words in out.getvalue() for words in ("policy of step 3", "held out", "0.250", "0.500", " 8 "))
+    assert "other environments" not in out.getvalue()
+
+
 def test_a_folder_without_weights_says_so(tmp_path: Path) -> None:
     for name, weights in (("actor", []), ("critic", ["model.safetensors"])):
         (tmp_path / name / "huggingface").mkdir(parents=True)

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
+from forked import forked_workers, run
 
 from ragen_verl import vllm_plugin
 from ragen_verl.patches import critic
 
 
-def run(code: str, **env: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env={**os.environ, **env}
-    )
+@pytest.fixture(scope="module", autouse=True)
+def forked_processes() -> Iterator[None]:
+    with forked_workers():
+        yield
+
+
+def test_workers_begin_with_vllm_and_without_ray() -> None:
+    code = "import sys; print('vllm.v1.worker.cpu_worker' in sys.modules, 'ray' in sys.modules)"
+    assert run(code).stdout == "True False\n"
 
 
 def test_importing_verl_is_enough() -> None:
-    done = run("import verl; from ragen_verl.plugin import STATUS; print(STATUS['loaded'], STATUS['registered'])")
-    assert done.stdout.startswith("True"), done.stderr
-    assert "trainer:ragen_sync" in done.stdout
-    assert "agent_loop:ragen" in done.stdout
-
-
-def test_trainer_and_agent_loop_are_found_by_name() -> None:
     done = run(
         "import verl\n"
+        "from ragen_verl.plugin import STATUS\n"
         "from verl.trainer.ppo.v1 import get_trainer_cls\n"
         "from verl.experimental.agent_loop.agent_loop import _agent_loop_registry\n"
-        "print(get_trainer_cls('ragen_sync').__name__, _agent_loop_registry['ragen']['_target_'])"
+        "print(STATUS['loaded'], STATUS['registered'])\n"
+        "print(get_trainer_cls('ragen_sync').__name__, _agent_loop_registry['ragen']['_target_'])",
+        VERL_PLATFORM="cpu",
     )
-    assert "RagenTrainer ragen_verl.training.agent_loop.RagenAgentLoop" in done.stdout, done.stderr
+    assert done.stdout.startswith("True"), done.stderr
+    for name in ("trainer:ragen_sync", "agent_loop:ragen", "platform:cpu"):
+        assert name in done.stdout
+    assert "RagenTrainer ragen_verl.training.agent_loop.RagenAgentLoop" in done.stdout
 
 
 def test_a_plugin_that_fails_says_so_although_verl_swallows_it() -> None:
@@ -45,13 +50,14 @@ def test_a_plugin_that_fails_says_so_although_verl_swallows_it() -> None:
 
 def test_the_cpu_is_no_platform_where_an_accelerator_is_named() -> None:
     code = "import verl; from ragen_verl.plugin import STATUS; print(STATUS['registered'])"
-    assert "platform:cpu" in run(code, VERL_PLATFORM="cpu").stdout
-    assert "platform:cpu" not in run(code, VERL_PLATFORM="nvidia").stdout
+    done = run(code, VERL_PLATFORM="nvidia")
+    assert "trainer:ragen_sync" in done.stdout and "platform:cpu" not in done.stdout
 
 
 def test_a_driver_that_joins_a_cluster_is_no_cpu_machine() -> None:
     code = "import verl; from ragen_verl.plugin import STATUS; print(STATUS['registered'])"
-    assert "platform:cpu" not in run(code, RAY_ADDRESS="192.0.2.1:6379").stdout
+    done = run(code, RAY_ADDRESS="192.0.2.1:6379")
+    assert "trainer:ragen_sync" in done.stdout and "platform:cpu" not in done.stdout
 
 
 def test_other_vllm_processes_import_nothing_of_verl() -> None:
@@ -60,7 +66,8 @@ def test_other_vllm_processes_import_nothing_of_verl() -> None:
         "(point,) = entry_points(group='vllm.general_plugins', name='ragen_verl')\n"
         "point.load()()\nprint({'verl', 'torch', 'vllm', 'ray', 'omegaconf'} & set(sys.modules))"
     )
-    assert run(code).stdout == "set()\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "set()\n"
 
 
 def test_settings_of_the_user_stay() -> None:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import forked
 import pytest
-
-from ragen_verl.cpu import fork_server
 
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_workers() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in (fork_server.ADDRESS, fork_server.PYTHON):
-            patch.setenv(name, "")
-            patch.delenv(name)
-        server = fork_server.start()
+    with forked.forked_workers():
         yield
-        server.kill()

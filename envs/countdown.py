@@ -10,6 +10,7 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
+from ragen_envs.common.arguments import check_whole
 from ragen_envs.common.tables import Split, check_split, in_split, load
 
 from ragen_verl.env import Env, Step
@@ -98,8 +99,8 @@ class Countdown(Env):
         check_split("Countdown", split)
         if dataset is None and (rows is not None or plus_minus):
             raise RecipeError("Countdown's rows and plus_minus choose rows of a dataset: give one, or leave them out.")
-        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
-            raise RecipeError(f"Countdown's rows must be an integer of 1 or more, not {rows!r}.")
+        if rows is not None:
+            check_whole("Countdown's rows", rows, 1)
         if dataset is not None and (numbers, largest, targets) != (None, None, None):
             raise RecipeError("Countdown takes its numbers from the dataset: leave out numbers, largest and targets.")
         self.counts = _pair("numbers", (3, 4) if numbers is None else numbers, 2, _MOST)

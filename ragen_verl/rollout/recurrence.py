@@ -35,8 +35,8 @@ class InitialStates:
         """Take in the trajectories of all steps up to `step` that a run's folder holds, so that it can be resumed."""
         for file in folder.glob("*.jsonl"):
             if int(file.stem) <= step:
-                with file.open() as lines:
-                    self.add(map(json.loads, lines))
+                with file.open(encoding="utf-8", errors="replace") as lines:
+                    self.add(map(json.loads, (line for line in lines if line.endswith("}\n"))))  # a kill may cut one
 
     def metrics(self, records: Sequence[Record], prefix: str) -> dict[str, float]:
         """Compare held-out trajectories with training.

@@ -48,6 +48,14 @@ def test_a_resumed_run_knows_the_steps_before_it(tmp_path):
     met.read(tmp_path / "missing", 2)
 
 
+def test_a_line_that_a_kill_cut_short_is_no_state(tmp_path):
+    whole = json.dumps(record("a")) + "\n"
+    (tmp_path / "000001.jsonl").write_text(whole + json.dumps(record("b"))[:-3])
+    met = InitialStates()
+    met.read(tmp_path, 2)
+    assert met.metrics(HELD_OUT, "val-env")["val-env/recurring"] == 1.0
+
+
 @pytest.mark.parametrize("state", ["\udc80", "é" * 9, ""])
 def test_any_text_is_a_state(state):
     met = InitialStates()

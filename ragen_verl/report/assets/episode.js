@@ -31,20 +31,20 @@ function episode(one, parting) {
       : tools(one, record),
     record.preamble !== undefined && h('details', {}, h('summary', {}, 'Task, as the model read it'), h('pre', {}, ...shown(index.preambles[record.preamble]))),
     record.error && h('p', { class: 'note alarm' }, ...shown(record.error)),
-    record.turns.map((turn, number_) => drawTurn(turn, number_, number_ === parting)),
+    record.turns.map((turn, at) => drawTurn(turn, at, at === parting)),
     lastState(record.turns.at(-1)),
     !record.turns.length && h('p', { class: 'empty' }, 'The episode ended before the first turn.'));
 }
 
 function tools(one, record) {
-  const line = (other_) => `${SIGNS[other_.outcome]} ${other_.stop_reason.replaceAll('_', ' ')}, return ${number(other_.return)}`;
-  const option = (text) => (other_) => h('option', { value: other_.key, selected: other_ === other }, plain(`${text(other_)}: ${line(other_)}`));
-  const group = members(one).filter((other_) => other_ !== one), elsewhere = sameState(one);
-  const run = (other_) => (index.runs.length > 1 ? `${index.runs[other_.run]}, ` : '');
+  const line = (peer) => `${SIGNS[peer.outcome]} ${peer.stop_reason.replaceAll('_', ' ')}, return ${number(peer.return)}`;
+  const option = (text) => (peer) => h('option', { value: peer.key, selected: peer === other }, plain(`${text(peer)}: ${line(peer)}`));
+  const group = members(one).filter((peer) => peer !== one), elsewhere = sameState(one);
+  const run = (peer) => (index.runs.length > 1 ? `${index.runs[peer.run]}, ` : '');
   const pick = h('select', { class: 'compare', 'aria-label': 'Compare with', onchange: (event) => choose(one, byKey.get(event.target.value)) },
     h('option', { value: '' }, 'compare with …'),
-    group.length > 0 && h('optgroup', { label: 'the same group' }, group.map(option((other_) => `sample ${other_.rollout_index}`))),
-    elsewhere.length > 0 && h('optgroup', { label: 'the same state at another step' }, elsewhere.map(option((other_) => `${run(other_)}step ${other_.step}`))));
+    group.length > 0 && h('optgroup', { label: 'the same group' }, group.map(option((peer) => `sample ${peer.rollout_index}`))),
+    elsewhere.length > 0 && h('optgroup', { label: 'the same state at another step' }, elsewhere.map(option((peer) => `${run(peer)}step ${peer.step}`))));
   const shades = SHADES.filter((name) => name === 'none' || record.turns.some((turn) => turn.tokens?.[name] !== undefined));
   const choice = shades.length > 1 && h('select', { class: 'shade', 'aria-label': 'Shading of tokens', onchange: (event) => { shade = event.target.value; drawEpisodes(); } },
     shades.map((name) => h('option', { value: name, selected: name === shade }, SHADE_NAMES[name])));
@@ -54,14 +54,14 @@ function tools(one, record) {
     group.length + elsewhere.length > 0 && pick, choice);
 }
 
-function drawTurn(turn, place, parts_) {
+function drawTurn(turn, place, differs) {
   const figures = [['reward', turn.reward], ['penalty', turn.penalty || null], ['advantage', turn.advantage], ['tokens', turn.response_tokens]];
   const flags = [[turn.format_ok, 'format wrong'], [turn.valid, 'invalid action'], [turn.effective || !turn.valid, 'no effect']];
-  const actions = (turn.actions || []).map((action, number_) =>
-    h('span', { class: number_ < (turn.executed || []).length ? 'action' : 'action skipped', title: number_ < (turn.executed || []).length ? 'executed' : 'not executed' }, ...shown(action, asked.query)));
-  return h('section', { class: parts_ ? 'turn parts' : 'turn' },
+  const actions = (turn.actions || []).map((action, at) =>
+    h('span', { class: at < (turn.executed || []).length ? 'action' : 'action skipped', title: at < (turn.executed || []).length ? 'executed' : 'not executed' }, ...shown(action, asked.query)));
+  return h('section', { class: differs ? 'turn parts' : 'turn' },
     h('header', {}, h('b', {}, `Turn ${place + 1}`), figures.filter(([, value]) => value != null).map(([name, value]) => h('span', {}, `${name} ${number(value)}`)),
-      flags.filter(([good]) => good === false).map(([, text]) => h('span', { class: 'chip warn' }, text)), parts_ && h('span', { class: 'chip warn' }, 'the first difference')),
+      flags.filter(([good]) => good === false).map(([, text]) => h('span', { class: 'chip warn' }, text)), differs && h('span', { class: 'chip warn' }, 'the first difference')),
     h('div', { class: 'body' },
       h('div', {}, h('h4', {}, 'State'), h('pre', { class: 'state' }, ...shown(turn.state || '', asked.query))),
       h('div', {}, turn.tokens ? tokens(turn) : [

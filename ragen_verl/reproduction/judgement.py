@@ -146,7 +146,7 @@ class Judgement:
         parts += [f"{open_} undecided"] if (open_ := counts[Decision.UNDECIDED] + counts[Decision.NOT_RUN]) else []
         missing = {variant: number for one in deciding for variant, number in one.missing.items()}
         lack = f"; missing are {', '.join(f'{n} seeds of {v}' for v, n in missing.items())}" if missing else ""
-        return f"{head}; of {len(deciding)} directions that decide {', '.join(parts)}{lack}."
+        return f"{head}; of the directions that decide {', '.join(parts)}{lack}."
 
 
 def judge_result(sweep: Sweep, result: Mapping[str, Any]) -> Judgement:

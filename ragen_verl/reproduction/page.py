@@ -30,12 +30,12 @@ How it is decided. A protocol is written down before its runs: statistic, direct
 taken state by state between runs with the same seed; its variance is clustered by seed and by state. A direction is
 confirmed or contradicted where its p-value, corrected by Holm over the directions of the experiment, is 0.05 or less:
 without others, where the paired 95 % interval leaves out 0. An experiment is confirmed where all directions that
-decide are, and contradicted where one of them is. Collapse steps are compared by the log-rank test. With fewer seeds
-than the protocol asks for nothing is decided. First and second are interquartile means over runs with bootstrap
-intervals; chance is that of a run of the first side scoring higher than one of the second. A published number is
-compared with the same statistic of ours: pass, if our 90 % interval lies in the band of the paper's noise and our
-error, fail, if outside. The best of a run exceeds what the run can do; the bias given is that of a flat rate of the
-published size.
+decide are, and contradicted where one of them is; those in brackets do not decide. Collapse steps are compared by the
+log-rank test. With fewer seeds than the protocol asks for nothing is decided. First and second are interquartile
+means over runs with bootstrap intervals; chance is that of a run of the first side scoring higher than one of the
+second. A published number is compared with the same statistic of ours: pass, if our 90 % interval lies in the band of
+the paper's noise and our error, fail, if outside. The best of a run exceeds what the run can do; the bias given is
+that of a flat rate of the published size.
 """
 
 
@@ -77,8 +77,9 @@ def _section(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Pat
     counts = sorted(set(found.runs.values()))
     yield from (f"Runs of a variant that count: {counts[0]}" + (f" to {counts[-1]}." if counts[1:] else "."), "")
     yield from _table(COMPARISON_COLUMNS, comparison_rows(found))
-    claims = [one.comparison for one in found.comparisons if one.comparison.claim]
-    yield from ("", *(f"- {one.name}: {one.claim} ({one.source or protocol.source})" for one in claims), "")
+    yield ""
+    if notes := [_note(one, protocol.source) for one in found.comparisons if one.comparison.claim]:
+        yield from (*notes, "")
     if found.levels:
         yield from (*_table(LEVEL_COLUMNS, level_rows(found.levels)), "", f"Noise: {protocol.noise_from}", "")
     yield from (found.warnings.sentence, "")
@@ -88,6 +89,12 @@ def _section(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Pat
         yield ""
     if (out / f"{found.name}.png").exists():
         yield from (f"![curves](../benchmarks/results/reproduction/{found.name}.png)", "")
+
+
+def _note(one: Judged, source: str) -> str:
+    comparison = one.comparison
+    by = f"; by {one.statistic}" if comparison.statistic else ""
+    return f"- {comparison.name}: {comparison.claim} ({comparison.source or source}{by})"
 
 
 def comparison_rows(found: Judgement) -> list[tuple[str, ...]]:
@@ -108,7 +115,7 @@ def _comparison(one: Judged) -> tuple[str, ...]:
         interval(first),
         against,
         interval(one.effect, signed=True),
-        "-" if one.p_value is None else f"{one.p_value:.3f}",
+        "-" if one.p_value is None else "< 0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}",
         interval(one.improvement),
         decision,
     )

@@ -51,7 +51,7 @@ def test_a_true_difference_is_confirmed_and_none_is_not(sweep: Sweep, root: Path
     found = judge_result(sweep, results.collect(sweep, root, compose))
     assert [one.decision for one in found.comparisons] == [Decision.CONFIRMED, Decision.UNDECIDED, Decision.UNDECIDED]
     assert found.decision is Decision.CONFIRMED
-    assert found.sentence == "small: CONFIRMED; of 1 directions that decide 1 confirmed."
+    assert found.sentence == "small: CONFIRMED; of the directions that decide 1 confirmed."
     first = found.comparisons[0]
     assert first.effect.low > 0.2 and first.improvement.value == 1.0 and first.p_value <= 0.01
 

@@ -266,14 +266,14 @@ def _has(run: Run, name: str) -> bool:
 
 def _mean(value: Any) -> float:
     if isinstance(value, list):
-        return float(np.mean(list(_state_means(value).values())))
+        return round(float(np.mean(list(_state_means(value).values()))), 12)  # so that equal runs tie
     return float(value["step"] if isinstance(value, Mapping) else value)
 
 
 def _state_means(evaluations: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
     """State -> mean over the evaluations that have it."""
     found = [unpacked(one) for one in evaluations]
-    shared = set.intersection(*(set(one) for one in found))
+    shared = sorted(set.intersection(*(set(one) for one in found)))
     return {state: float(np.mean([one[state] for one in found])) for state in shared}
 
 

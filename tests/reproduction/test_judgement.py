@@ -172,3 +172,14 @@ def test_page_and_picture_are_made_of_results_alone(sweep: Sweep, root: Path, tm
     assert json.loads((out / "small.json").read_text())["item"] == "small"
     assert figure(sweep, result, out / "small.png").read_bytes().startswith(b"\x89PNG")
     assert "small.png" in page([sweep], out)
+
+
+def test_runs_with_equal_outcomes_tie(sweep: Sweep, root: Path) -> None:
+    result = results.collect(sweep, root)
+    for run in result["runs"]:
+        if run["variant"] == "c":
+            other = next(one for one in result["runs"] if (one["variant"], one["seed"]) == ("b", run["seed"]))
+            swapped = [{**one, "sums": one["sums"][::-1]} for one in other["values"][METRIC]]
+            run["values"] = {**run["values"], METRIC: swapped}
+    found = judge_result(sweep, result).comparisons[1]
+    assert found.improvement.value == 0.5 and found.effect.value == pytest.approx(0.0)

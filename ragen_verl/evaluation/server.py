@@ -8,13 +8,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from ragen_verl.doctor.facts import version
+from ragen_verl.env.http import client
 from ragen_verl.errors import MissingExtra, RecipeError
 
 START_SECONDS = 600
@@ -65,14 +64,17 @@ def serving(folder: Path, *, dtype: str, max_model_len: int, arguments: Sequence
 
 
 def _wait(process: subprocess.Popen, url: str, log: Path) -> None:
+    import httpx
+
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
             raise RecipeError(f"vLLM's server ended while it started: {lines[-1] if lines else 'it said nothing'}")
         try:
-            with urllib.request.urlopen(url, timeout=2):
+            if client(proxies=False).get(url, timeout=2).is_success:
                 return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.5)
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.5)
     raise RecipeError(f"vLLM's server did not answer within {START_SECONDS} s.")

@@ -116,8 +116,10 @@ def estimate(trajectories: Iterable[Played], measure: Measure) -> Estimate | Non
 def variance(trajectories: Iterable[Played]) -> Estimate | None:
     """The return's variance among the trajectories of an initial state, averaged over the states that have several."""
     returns = Measure(RETURN, lambda one: one.ret, HIGHER, False, "")
-    spreads = [float(np.var(values, ddof=1)) for values in by_state(trajectories, returns).values() if len(values) > 1]
-    return mean(spreads) if spreads else None
+    variances = [
+        float(np.var(values, ddof=1)) for values in by_state(trajectories, returns).values() if len(values) > 1
+    ]
+    return mean(variances) if variances else None
 
 
 def results(trajectories: Sequence[Played], of: Sequence[Measure], key: Callable[[Played], str]) -> dict[str, Any]:
@@ -134,8 +136,8 @@ def results(trajectories: Sequence[Played], of: Sequence[Measure], key: Callable
             found = estimate(members, measure)
             applies = sum(measure.of(one) is not None for one in members)
             values[measure.name] = None if found is None else {**vars(found), "trajectories": applies}
-        spread = variance(members)
-        values[VARIANCE] = None if spread is None else {**vars(spread), "trajectories": len(members)}
+        found = variance(members)
+        values[VARIANCE] = None if found is None else {**vars(found), "trajectories": len(members)}
         states = len({(one.split, one.env, one.seed) for one in members})
         cohorts[name] = {"trajectories": len(members), "states": states, "values": values}
     about: dict[str, Any] = {one.name: {"better": one.better, "about": one.about} for one in of}

@@ -30,8 +30,8 @@ def cause(text: str) -> str:
     found = [(i, line) for i, line in enumerate(lines) if _EXCEPTION.match(line) or _BARE.match(line)]
     own = [one for one in found if not _WRAPPERS.search(one[1])]
     if not own:
-        told = [line for line in lines if line.strip() and not line.startswith(_HINTS)]
-        return found[-1][1] if found else told[-1].strip() if told else "no message"
+        said = [line for line in lines if line.strip() and not line.startswith(_HINTS)]
+        return found[-1][1] if found else said[-1].strip() if said else "no message"
     at, line = own[-1]
     if line.endswith(":") and at + 1 < len(lines):
         line = f"{line} {lines[at + 1].strip()}"

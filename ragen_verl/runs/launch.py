@@ -183,8 +183,8 @@ def _explain(code: int, folder: RunFolder, console: Console) -> None:
     """One sentence for a refused recipe, the cause and where to read on for a failed run."""
     log = folder.log_file.read_text(errors="replace") if folder.log_file.exists() else ""
     if code == REFUSED:
-        told = log.strip().splitlines()
-        say(console, told[-1] if told else "The recipe was refused.", style="red")
+        lines = log.strip().splitlines()
+        say(console, lines[-1] if lines else "The recipe was refused.", style="red")
         return
     text = folder.error.read_text() if folder.error.exists() else log
     say(console, f"The run failed ({ending(code)}): {cause(text)}", style="red")

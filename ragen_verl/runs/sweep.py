@@ -200,7 +200,7 @@ def table(sweep: Sweep, found: dict[str, Any]) -> Table:
             for found_causes in (one["verdict"]["findings"] for one in runs)
         ]
         seconds = [one["step_seconds"] for one in runs]
-        cells = [spread(values) for values in (first, best, last, seconds)]
+        cells = [mean_and_deviation(values) for values in (first, best, last, seconds)]
         out.add_row(variant, str(len(runs)), *cells, "; ".join(verdicts))
     return out
 
@@ -214,11 +214,11 @@ def comparison(sweep: Sweep, found: dict[str, Any]) -> Table:
         runs = [one["series"] for one in found["runs"] if one["variant"] == variant and one["summary"]]
         for title, value in values.items():
             best = [max(number for _, number in series[title]) for series in runs if series.get(title)]
-            out.add_row(variant, title, str(len(best)), spread(best), f"{value:.3f}")
+            out.add_row(variant, title, str(len(best)), mean_and_deviation(best), f"{value:.3f}")
     return out
 
 
-def spread(values: list[float]) -> str:
+def mean_and_deviation(values: list[float]) -> str:
     """`mean ± deviation`, or what there is."""
     if not values:
         return "-"

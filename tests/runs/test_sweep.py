@@ -94,7 +94,7 @@ def test_the_best_of_each_run_stands_beside_what_was_published(file: Path, tmp_p
     out = Console(file=io.StringIO(), width=120)
     out.print(sweeps.comparison(sweep, sweeps.results(sweep, tmp_path)))
     rows = [line.split() for line in out.file.getvalue().splitlines()]
-    assert ["a", "held-out", "success", "2", *sweeps.spread(best).split(), "0.900"] in rows
+    assert ["a", "held-out", "success", "2", *sweeps.mean_and_deviation(best).split(), "0.900"] in rows
     assert ["b", "entropy", "0", "-", "1.500"] in rows
 
 
@@ -180,7 +180,7 @@ def test_report_has_a_row_a_variant_and_counts_finished_seeds(file: Path, tmp_pa
     assert (out / "two.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_spread_of_one_and_of_none() -> None:
-    assert sweeps.spread([]) == "-"
-    assert sweeps.spread([0.5]) == "0.500"
-    assert sweeps.spread([0.4, 0.6]) == "0.500 ± 0.141"
+def test_mean_of_one_and_of_none() -> None:
+    assert sweeps.mean_and_deviation([]) == "-"
+    assert sweeps.mean_and_deviation([0.5]) == "0.500"
+    assert sweeps.mean_and_deviation([0.4, 0.6]) == "0.500 ± 0.141"

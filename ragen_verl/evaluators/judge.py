@@ -18,12 +18,12 @@ RUBRIC = """\
 Judge whether the agent did what the task asks for, by what happened and not by what the agent says. A score of 1 is a
 task that was done without detours, 0.5 is half of it or a way with many useless turns, 0 is nothing that helps."""
 FORM = """\
-Reply with one JSON object and nothing else: {"score": a number from 0 to 1, "reason": one short sentence}."""
+Reply with one JSON object and nothing else: {"score": a number from 0 to 1 in tenths, "reason": one short sentence}."""
 SCHEMA = {
     "type": "object",
     "properties": {
-        "score": {"type": "number", "minimum": 0, "maximum": 1},
-        "reason": {"type": "string", "maxLength": 300},
+        "score": {"enum": [tenth / 10 for tenth in range(11)]},  # a weak model writes digits without end
+        "reason": {"type": "string", "maxLength": 200},
     },
     "required": ["score", "reason"],
     "additionalProperties": False,
@@ -47,7 +47,7 @@ def judge(
     retries: Times = 6,
     concurrency: Count = 16,
     timeout: Seconds = 120.0,
-    max_tokens: Count = 300,
+    max_tokens: Count = 512,
 ) -> list[float | None]:
     """Score that a language model gives the trajectory by a rubric, from 0 to 1.
 

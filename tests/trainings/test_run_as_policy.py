@@ -73,7 +73,9 @@ def test_a_checkpoint_plays_as_training_evaluated_it(tmp_path: Path) -> None:
 
 def test_vllm_judges_in_the_form_that_is_asked_for(tmp_path: Path) -> None:
     found = [played([plan(seed=seed)], seed=seed, thoughts=["on"]) for seed in (1, 2, 3)]
-    with serving(Path(nano_model_path()), dtype="float32", max_model_len=2048) as url:
+    # JSON may have blanks anywhere, and a model that knows no JSON writes them without end
+    strict = ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
+    with serving(Path(nano_model_path()), dtype="float32", max_model_len=2048, arguments=strict) as url:
         evaluate(found, ["judge"], {"judge": {"model": NAME, "url": url, "cache": str(tmp_path / "judged.jsonl")}})
     assert all(0 <= one.scores["judge"] <= 1 for one in found)
     assert len((tmp_path / "judged.jsonl").read_text().splitlines()) == 3

@@ -201,7 +201,7 @@ def test_interrupted_run_goes_on_where_it_stopped(straight: RunFolder, interrupt
         )
         assert ours == theirs
     before, after = (json.loads(run.summary.read_text())["before"] for run in (straight, interrupted))
-    assert before == after
+    assert before == pytest.approx(after)  # means are summed in the order in which episodes end
     assert straight.rows()[-1]["val-env/recurring"] == interrupted.rows()[-1]["val-env/recurring"]
 
 

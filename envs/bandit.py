@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
-from ragen_envs.common.arguments import check_number
-
 from ragen_verl.env import Env, Step
+from ragen_verl.env.arguments import check_number
 from ragen_verl.errors import RecipeError
 
 # (steady job, risky job): RAGEN-2's pairs, the low arm first.

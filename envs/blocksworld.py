@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from ragen_envs.common.arguments import check_whole
 from ragen_envs.common.puzzle import Puzzle
 
 from ragen_verl.env import Step
+from ragen_verl.env.arguments import check_whole
 
 TABLE = -1
 _ORACLE_STATES = 20_000

@@ -10,10 +10,10 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-from ragen_envs.common.arguments import check_whole
 from ragen_envs.common.tables import Split, check_split, in_split, load
 
 from ragen_verl.env import Env, Step
+from ragen_verl.env.arguments import check_whole
 from ragen_verl.errors import RecipeError
 
 LONGEST = 500

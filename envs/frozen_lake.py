@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from ragen_envs.common.arguments import check_probability, check_whole
 from ragen_envs.common.grid import DIRECTIONS, Cell, ObservationFormat, check_format, render, shortest_path
 
 from ragen_verl.env import Env, Step
+from ragen_verl.env.arguments import check_probability, check_whole
 
 _SYMBOLS = {
     "P": "player",

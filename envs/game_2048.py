@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from ragen_envs.common.arguments import check_probability
 
 from ragen_verl.env import Env, Step
+from ragen_verl.env.arguments import check_probability
 from ragen_verl.errors import RecipeError
 
 Line = tuple[int, ...]

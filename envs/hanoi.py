@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragen_envs.common.arguments import check_switch, check_whole
 from ragen_envs.common.puzzle import Puzzle
 
 from ragen_verl.env import Step
+from ragen_verl.env.arguments import check_switch, check_whole
 
 PEGS = "ABC"
 

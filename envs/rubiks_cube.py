@@ -6,10 +6,10 @@ import itertools
 from operator import itemgetter
 from typing import Any
 
-from ragen_envs.common.arguments import check_whole
 from ragen_envs.common.puzzle import Puzzle
 
 from ragen_verl.env import Step
+from ragen_verl.env.arguments import check_whole
 
 FACES = "ULFRBD"
 COLOURS = {"W": "white", "O": "orange", "G": "green", "R": "red", "B": "blue", "Y": "yellow"}

@@ -8,10 +8,10 @@ from math import isqrt
 from typing import Any, Literal
 
 import numpy as np
-from ragen_envs.common.arguments import check_choice
 from ragen_envs.common.puzzle import Puzzle
 
 from ragen_verl.env import Step
+from ragen_verl.env.arguments import check_choice
 from ragen_verl.errors import RecipeError
 
 EMPTY_SHARE = {"easy": 0.4, "medium": 0.5, "hard": 0.6}

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from ragen_envs.common.arguments import check_whole
 
 from ragen_verl.env import Step
+from ragen_verl.env.arguments import check_whole
 from ragen_verl.env.text import FreeTextEnv, sanitise
 from ragen_verl.errors import MissingExtra, RecipeError, adding
 

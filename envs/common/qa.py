@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from ragen_envs.common.answers import LONGEST
-from ragen_envs.common.arguments import check_whole
 
 from ragen_verl.env import Step
+from ragen_verl.env.arguments import check_whole
 from ragen_verl.env.text import FreeTextEnv
 
 

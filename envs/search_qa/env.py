@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from ragen_envs.common.arguments import check_choice, check_seconds, check_whole
 from ragen_envs.common.bm25 import Bm25
 from ragen_envs.common.http import check_url, post_json
 from ragen_envs.common.shared import share
 from ragen_envs.search_qa.fictional_world import Passage, Question, world
 
 from ragen_verl.env import Step
+from ragen_verl.env.arguments import check_choice, check_number, check_seconds, check_whole
 from ragen_verl.env.text import FreeTextEnv, parse_call, sanitise
 from ragen_verl.errors import RecipeError
 
@@ -103,8 +103,7 @@ class SearchQA(FreeTextEnv):
         check_choice("SearchQA's reward", reward, REWARDS)
         for name, value, low, high in (("results", results, 1, 50), ("retries", retries, 0, 100)):
             check_whole(f"SearchQA's {name}", value, low, high)
-        if not isinstance(f1_threshold, (int, float)) or not 0 < f1_threshold <= 1:
-            raise RecipeError(f"SearchQA's f1_threshold must be above 0 and at most 1, not {f1_threshold!r}.")
+        check_number("SearchQA's f1_threshold", f1_threshold, 1e-9, 1, "above 0 and at most 1")
         check_seconds("SearchQA's timeout", timeout)
         if url is not None:
             check_url(url, "SearchQA's url")

@@ -6,12 +6,12 @@ from collections import deque
 from functools import partial
 from typing import Any, Literal
 
-from ragen_envs.common.arguments import check_choice, check_whole
 from ragen_envs.common.grid import DIRECTIONS, Cell, ObservationFormat, check_format, render
 from ragen_envs.common.puzzle import Puzzle
 from ragen_envs.sokoban.levels import Level, generate
 
 from ragen_verl.env import Step
+from ragen_verl.env.arguments import check_choice, check_whole
 from ragen_verl.errors import RecipeError
 
 _MEANINGS = (

@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
+from ragen_verl.env.arguments import check_number, check_whole
 from ragen_verl.env.core import Names, Step
 from ragen_verl.env.text import FreeTextEnv, encodable
-from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv, adding, nearest
+from ragen_verl.errors import MissingExtra, RecipeError, UnknownEnv, adding, nearest
 
 QUESTION = "Answer the question. Give the answer alone, in the form that is asked for."
 """The instruction where an episode is one question of a package."""
@@ -42,17 +43,14 @@ def unknown(name: str, known: Iterable[str], what: str) -> UnknownEnv:
 
 def check_budget(prefix: str, max_actions: Any) -> None:
     """Raise BadEnvKwargs unless `max_actions` is None or an integer above 0."""
-    good = isinstance(max_actions, int) and not isinstance(max_actions, bool) and max_actions > 0
-    if max_actions is not None and not good:
-        raise BadEnvKwargs(f"{prefix}: max_actions must be an integer above 0, not {max_actions!r}.")
+    if max_actions is not None:
+        check_whole(f"{prefix}: max_actions", max_actions, 1)
 
 
 def check_success_return(prefix: str, success_return: Any) -> None:
     """Raise BadEnvKwargs unless `success_return` is None or a number."""
-    if success_return is not None and (
-        isinstance(success_return, bool) or not isinstance(success_return, (int, float))
-    ):
-        raise BadEnvKwargs(f"{prefix}: success_return must be a number, not {success_return!r}.")
+    if success_return is not None:
+        check_number(f"{prefix}: success_return", success_return)
 
 
 def finite(reward: Any, name: str) -> float:

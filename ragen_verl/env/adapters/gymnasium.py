@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from ragen_verl.env.adapters import describe, tables
 from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, one_line, reject, unknown
+from ragen_verl.env.arguments import check_whole
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra
 
@@ -86,8 +87,7 @@ class GymnasiumEnv(ExternalEnv):
         decimals: int = 2,
         **kwargs: Any,
     ) -> None:
-        if isinstance(decimals, bool) or not isinstance(decimals, int) or not 0 <= decimals <= 12:
-            raise BadEnvKwargs(f"{self.prefix}: decimals must be an integer from 0 to 12, not {decimals!r}.")
+        check_whole(f"{self.prefix}: decimals", decimals, 0, 12)
         spec = self._spec(id)
         super().__init__(self._name(spec), max_actions, success_return)
         self.decimals = decimals

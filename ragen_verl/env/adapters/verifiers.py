@@ -21,6 +21,7 @@ from gymnasium.error import ResetNeeded
 from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, reject, sendable, unknown
 from ragen_verl.env.adapters.inverted import Ask, Inverted, Messages
 from ragen_verl.env.adapters.randomness import GlobalRandomness
+from ragen_verl.env.arguments import check_seconds
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, adding, adding_package
 
@@ -96,8 +97,7 @@ class VerifiersEnv(ExternalEnv):
         **kwargs: Any,
     ) -> None:
         super().__init__(f"verifiers:{name}", max_actions, success_return)
-        if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < 1e6:
-            raise BadEnvKwargs(f"{self.name}: timeout_s must be a number of seconds above 0, not {timeout_s!r}.")
+        check_seconds(f"{self.name}: timeout_s", timeout_s)
         vf = _package(name)
         _check_taskset(vf, name)
         self.programs, self.timeout_s = bool(programs), float(timeout_s)

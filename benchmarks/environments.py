@@ -46,8 +46,8 @@ HEAD = """# Environments
 
 What is installed with the package, as `benchmarks/environments.py` measured it. `ragen-verl env show ID` describes one
 and draws it, `ragen-verl env play ID` plays it by hand, `ragen-verl env check ID` repeats the row.
-`ragen-verl env show ID --prompt` prints what a model is sent: system message, task, first observation and the tag that a
-response begins with; `--recipe RECIPE` takes that recipe's texts, `--model FOLDER` that model's chat template. An
+`ragen-verl env show ID --prompt` prints what a model is sent: system message, task, first observation and the tag that
+a response begins with; `--recipe RECIPE` takes that recipe's texts, `--model FOLDER` that model's chat template. An
 environment of your own: [your_own_environment.md](your_own_environment.md).
 """
 NOTES = """

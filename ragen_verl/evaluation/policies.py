@@ -219,17 +219,26 @@ class Endpoint(Policy):
         self.name, self.exact, self.concurrency = name or model, tokenizer is not None, self.sampling.concurrency
         self._tokenizer, self.context = tokenizer, context
         self._pace = _Pace(self.sampling.per_minute)
+        self._arguments: dict[str, Any] = {
+            "base_url": url,
+            "api_key": None if url is None else "none",
+            "timeout": self.sampling.timeout,
+            "max_retries": self.sampling.retries,
+        }
+        self._loop: asyncio.AbstractEventLoop | None = None
         try:
-            self.client = openai.AsyncOpenAI(
-                base_url=url,
-                api_key=None if url is None else "none",
-                timeout=self.sampling.timeout,
-                max_retries=self.sampling.retries,
-            )
+            self._client = openai.AsyncOpenAI(**self._arguments)
         except openai.OpenAIError as error:
             raise RecipeError(
                 f"{model} is asked for at OpenAI's own address, and {error}: set OPENAI_API_KEY, or give a URL."
             ) from error
+
+    @property
+    def client(self) -> Any:
+        """The client of the running event loop: open connections belong to the loop that opened them."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._client, self._loop = type(self._client)(**self._arguments), loop
+        return self._client
 
     def chat(self, protocol: Protocol) -> Any:
         """Token ids where the policy is exact, messages otherwise."""

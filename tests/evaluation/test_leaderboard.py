@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from endpoint import endpoint
 from scipy import stats
 from typer.testing import CliRunner
 
@@ -53,10 +54,17 @@ def test_a_board_goes_on_and_grows(tmp_path):
     told = run(*call)
     assert "oracle is not ranked, episodes are missing or failed: 5 of Sokoban" in told.output
     assert run(*call, "--policy", "oracle", "--policy", "random").exit_code == 0
-    shown = json.loads(run(*call, "--json").output)
+    shown = json.loads(run(*call, "--json").stdout)
     assert [one["policy"] for one in shown["ranking"]] == ["oracle", "random"] and not shown["incomplete"]
     before = file.stat().st_mtime_ns
     assert run(*call, "--policy", "oracle").exit_code == 0 and file.stat().st_mtime_ns == before, "nothing was missing"
+
+
+def test_a_model_behind_an_api_plays_every_environment(tmp_path):
+    with endpoint("<think>up</think><answer>Up</answer>") as (url, requests):
+        told = run(*SMALL, "--out", tmp_path, "--policy", f"api:m@{url}", "--retries", "0")
+    (row,) = json.loads((tmp_path / "leaderboard.json").read_text())["ranking"]
+    assert row["policy"] == "m" and requests and "not ranked" not in told.output
 
 
 def test_other_sizes_are_not_mixed(tmp_path):

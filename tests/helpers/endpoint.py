@@ -34,6 +34,8 @@ def endpoint(
     lock, done = threading.Lock(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # connections stay open, as with real servers
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
@@ -42,6 +44,7 @@ def endpoint(
             if fault in ("429", "500"):
                 self.send_response(int(fault))
                 self.send_header("Retry-After", retry_after)
+                self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
             if fault == "closed":
@@ -49,6 +52,7 @@ def endpoint(
                 return
             if fault == "slow":
                 done.wait(30)  # until the test is over; the client gives up long before
+                self.close_connection = True
                 return
             said = answer if isinstance(answer, str) else answer(body)
             content = {"garbage": b"<html>", "no choices": b'{"choices": []}'}.get(fault, reply(said))
@@ -57,11 +61,13 @@ def endpoint(
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content[: len(content) // 2] if fault == "half" else content)
+            self.close_connection = fault == "half"
 
         def log_message(self, *_: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads, server.block_on_close = True, False  # some wait for a next request
     server.handle_error = lambda *_: None  # a client that no longer waits for its answer is no fault of the test
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -5,7 +5,7 @@ transformers, vLLM), one after the other. This server imports once, while verl's
 forks a ready child for each worker that Ray asks for. Ray's own seam for that is `runtime_env.py_executable`: in
 recipes/hardware/cpu.yaml it is the variable `PYTHON`, and `fork_client.py` stands where the interpreter would.
 
-    python -m ragen_verl.cpu.fork_server SOCKET      # started by `start`, in `ragen-verl train` or the driver
+    python -m ragen_verl.cpu.fork_server SOCKET DESCRIPTOR   # by `start`, in `ragen-verl train` or the driver
 """
 
 from __future__ import annotations
@@ -71,17 +71,23 @@ def start() -> subprocess.Popen | None:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ[ADDRESS] = f"{folder}/socket"
     os.environ[PYTHON] = f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')}"
-    command = [sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS]]
-    nowhere = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+    with listen(os.environ[ADDRESS]) as listener:  # before the process is there, so that no client comes too early
+        command = [sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS], str(listener.fileno())]
+        nowhere = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(command, **nowhere, pass_fds=[listener.fileno()], start_new_session=True)
 
 
-def serve(path: str, modules: Iterable[str] = MODULES) -> None:
-    """Imports `modules` and forks a child for each client, until the parent process ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def listen(path: str) -> socket.socket:
+    """The server's socket, on which clients wait until it has imported everything."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
-    listener.listen(64)  # clients that come early wait here
+    listener.listen(64)
+    return listener
+
+
+def serve(path: str, listener: socket.socket, modules: Iterable[str] = MODULES) -> None:
+    """Imports `modules` and forks a child for each client, until the parent process ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -101,6 +107,7 @@ def serve(path: str, modules: Iterable[str] = MODULES) -> None:
 
 def _become(connection: socket.socket) -> NoReturn:
     """In the child: take over the client's environment, folder, standard streams and arguments, and run its script."""
+    os.setpgid(0, 0)  # Ray ends a worker's whole process group, which would be this server's
     with connection, connection.makefile("rb") as stream:
         _, fds, _, _ = socket.recv_fds(connection, 1, 3)
         wanted = json.loads(stream.readline())
@@ -122,4 +129,4 @@ def _become(connection: socket.socket) -> NoReturn:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], socket.socket(fileno=int(sys.argv[2])))

@@ -22,7 +22,7 @@ sys.exit(int(sys.argv[1]))
 
 @contextmanager
 def server(path: Path, modules: tuple):
-    code = f"from ragen_verl.cpu.fork_server import serve; serve({str(path)!r}, {modules!r})"
+    code = f"from ragen_verl.cpu.fork_server import *; serve({str(path)!r}, listen({str(path)!r}), {modules!r})"
     process = subprocess.Popen([sys.executable, "-c", code])
     try:
         yield process

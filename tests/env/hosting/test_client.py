@@ -306,7 +306,9 @@ class RandomPolicy:
 def told(trajectory):
     """What the episode was, without times."""
     record = trajectory.record()
-    record.pop("seconds")
+    for one in (record, *record["turns"]):
+        for name in ("started", "seconds", "generate_seconds", "env_seconds"):
+            one.pop(name, None)
     return json.dumps(record, sort_keys=True)
 
 

@@ -207,7 +207,6 @@ def test_the_command_refuses_what_cannot_be_right(server):
     [
         ("fastapi", ["env", "serve"], "FastAPI"),
         ("uvicorn", ["env", "serve"], "uvicorn"),
-        ("httpx", ["env", "show", "http://127.0.0.1:9/Sokoban-v0"], "httpx"),
     ],
 )
 def test_a_missing_package_names_its_extra(package, args, name):

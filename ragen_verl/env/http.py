@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import cache
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ def client(proxies: bool = True) -> httpx.Client:
     """
     import httpx
 
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request, which is each step of an episode
     return httpx.Client(limits=httpx.Limits(max_connections=None, max_keepalive_connections=64), trust_env=proxies)
 
 

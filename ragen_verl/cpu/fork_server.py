@@ -73,8 +73,8 @@ def start() -> subprocess.Popen | None:
     os.environ[PYTHON] = f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')}"
     with listen(os.environ[ADDRESS]) as listener:  # before the process is there, so that no client comes too early
         command = [sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS], str(listener.fileno())]
-        nowhere = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen(command, **nowhere, pass_fds=[listener.fileno()], start_new_session=True)
+        none, fds = subprocess.DEVNULL, [listener.fileno()]
+        return subprocess.Popen(command, stdin=none, stdout=none, stderr=none, pass_fds=fds, start_new_session=True)
 
 
 def listen(path: str) -> socket.socket:

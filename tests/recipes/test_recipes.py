@@ -107,7 +107,15 @@ def test_first_comment_is_the_command(recipe: str) -> None:
 # every recipe on its own hardware; other hardware once per algorithm, since environments do not touch it
 @pytest.mark.parametrize(
     ("recipe", "hardware"),
-    [(recipe, hardware) for recipe in PAPER for hardware in GPU if hardware == "gpu" or "sokoban" in recipe],
+    [
+        *((recipe, "gpu") for recipe in PAPER),
+        *(
+            pytest.param(recipe, hardware, marks=[] if recipe == "paper/sokoban_starpo_s" else pytest.mark.slow)
+            for recipe in PAPER
+            for hardware in GPU[1:]
+            if "sokoban" in recipe
+        ),
+    ],
 )
 def test_paper_recipe_passes_our_checks_and_verls(
     recipe: str, hardware: str, tiny_model: str, local_tables: dict[str, list[str]]
@@ -157,7 +165,13 @@ def test_nano_recipe_passes_our_checks_and_verls(recipe: str, tiny_model: str, m
 
 
 # paper recipes differ in environment, algorithm and name alone (the next test), so one of each base stands for all
-@pytest.mark.parametrize("recipe", ["paper/sokoban_starpo_s", "paper/sokoban_ragen2", *NANO])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        *("paper/sokoban_starpo_s", "paper/sokoban_ragen2", "nano/bandit"),
+        *(pytest.param(recipe, marks=pytest.mark.slow) for recipe in NANO if recipe != "nano/bandit"),
+    ],
+)
 def test_every_recipe_takes_every_algorithm(recipe: str, tiny_model: str) -> None:
     # the environments do not matter, and two of them are on servers
     local = [f"ragen.{split}.envs=[{{id: Bandit-v0, groups: 16}}]" for split in ("train", "val")]

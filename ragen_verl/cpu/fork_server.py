@@ -1,8 +1,8 @@
 """Ray workers that start with everything imported: forked from one process instead of started from nothing.
 
-A run has eight Python processes, and each would spend 7 to 12 s of processor time on the same imports (torch, verl,
-transformers, vLLM), one after the other. This server imports once, while verl's driver reads the recipe, and then
-forks a ready child for each worker that Ray asks for. Ray's own seam for that is `runtime_env.py_executable`: in
+A run has nine Python processes, and each would spend 7 to 12 s of processor time on the same imports (torch, verl,
+transformers, vLLM), one after the other. This server imports once and then forks a ready child for verl's driver
+(`ForkedDriver`) and for each worker that Ray asks for. Ray's own seam for that is `runtime_env.py_executable`: in
 recipes/hardware/cpu.yaml it is the variable `PYTHON`, and `fork_client.py` stands where the interpreter would.
 
     python -m ragen_verl.cpu.fork_server SOCKET DESCRIPTOR   # by `start`, in `ragen-verl train` or the driver
@@ -106,26 +106,53 @@ def serve(path: str, listener: socket.socket, modules: Iterable[str] = MODULES) 
 
 
 def _become(connection: socket.socket) -> NoReturn:
-    """In the child: take over the client's environment, folder, standard streams and arguments, and run its script."""
+    """In the child: take over the client's environment, folder, standard streams and arguments, and run its command."""
     os.setpgid(0, 0)  # Ray ends a worker's whole process group, which would be this server's
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with connection, connection.makefile("rb") as stream:
         _, fds, _, _ = socket.recv_fds(connection, 1, 3)
         wanted = json.loads(stream.readline())
-        for target, fd in enumerate(fds):
-            os.dup2(fd, target)
-            os.close(fd)
         connection.sendall(b"1")
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if wanted.get("waits"):
+            _attend(connection)
+    for target, fd in enumerate(fds):
+        os.dup2(fd, target)
+        os.close(fd)
     os.environ.clear()
     os.environ.update(wanted["env"])
     os.chdir(wanted["cwd"])
-    script, *_ = sys.argv = wanted["argv"]
-    sys.path[0] = os.path.dirname(script)
+    np.random.seed()  # the fork would repeat the server's; Python's own generator sees to itself
+    script, *arguments = wanted["argv"]
+    module = script == "-m"
+    if module:
+        script, *arguments = arguments
+    sys.argv = [script, *arguments]
+    sys.path[0] = wanted["cwd"] if module else os.path.dirname(script)
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [folder for folder in own if folder and folder not in sys.path]
-    np.random.seed()  # the fork would repeat the server's; Python's own generator sees to itself
-    runpy.run_path(script, run_name="__main__")
+    if module:
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(script, run_name="__main__")
     sys.exit()
+
+
+def _attend(connection: socket.socket) -> None:
+    """Forks the process that runs the command, as leader of a process group, and returns in it.
+
+    The other one tells the client the new process's number and, at the end, its exit code.
+    """
+    leader = os.fork()
+    if leader == 0:
+        os.setpgid(0, 0)
+        return
+    os.setpgid(leader, leader)  # before anyone knows the number; the process's own call may come later
+    with contextlib.suppress(OSError):  # a client that is gone
+        connection.sendall(f"{leader}\n".encode())
+    _, status = os.waitpid(leader, 0)
+    with contextlib.suppress(OSError):
+        connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from rich.console import Console
 
 from ragen_verl.cpu import fork_server
+from ragen_verl.cpu.forked_driver import ForkedDriver
 from ragen_verl.doctor.facts import version
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.cause import cause, ending
@@ -74,7 +75,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
     say(console, f"{recipe} in {folder.path} (log: {folder.log_file.name})", style="bold")
     started, before = time.time(), folder.summary.stat().st_mtime if folder.summary.exists() else 0.0
     with folder.log_file.open("a") as file, _signals(folder):
-        process = subprocess.Popen(command(recipe, overrides), stdout=file, stderr=file, start_new_session=True)
+        process = begin(command(recipe, overrides), file)
         try:
             code = _watch(process, folder, console)
         except BaseException as error:
@@ -91,6 +92,14 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
         _explain(code, folder, console)
         return code or 1
     return code
+
+
+def begin(command: list[str], output: IO) -> subprocess.Popen | ForkedDriver:
+    """Starts verl's main in a process group of its own, forked with everything imported where a server can."""
+    if fork_server.ADDRESS in os.environ:
+        with suppress(OSError):
+            return ForkedDriver(command, output)
+    return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
 
 
 def command(recipe: str, overrides: list[str]) -> list[str]:
@@ -121,8 +130,11 @@ def say(console: Console, text: str, style: str | None = None) -> None:
     console.print(text, style=style, markup=False, soft_wrap=True)
 
 
-def stop(process: subprocess.Popen) -> None:
-    """Ends verl and the Ray processes it started; they share its session."""
+def stop(process: subprocess.Popen | ForkedDriver) -> None:
+    """Ends verl and the Ray processes it started; they share its process group."""
+    if process.pid is None:
+        process.cancel()
+        return
     for sign, patience in ((signal.SIGINT, 15), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
         try:
             os.killpg(process.pid, sign)
@@ -154,7 +166,7 @@ def _signals(folder: RunFolder) -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def _watch(process: subprocess.Popen, folder: RunFolder, console: Console) -> int:
+def _watch(process: subprocess.Popen | ForkedDriver, folder: RunFolder, console: Console) -> int:
     """Shows how the run goes until the process ends; returns its exit code."""
     with ProgressDisplay(folder, console) as display:
         while True:

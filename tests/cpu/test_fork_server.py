@@ -1,14 +1,19 @@
-"""The fork server and its client: a worker's command runs as with the plain interpreter, with the imports done."""
+"""The fork server: the commands of Ray's workers and of verl's driver run as plainly started, with the imports done."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from ragen_verl.cpu import fork_client, fork_server
+from ragen_verl.cpu.forked_driver import ForkedDriver
 
 SCRIPT = """
 import json, os, sys
@@ -68,6 +73,68 @@ def test_a_server_that_would_carry_ray_gives_up(tmp_path):
     with server(tmp_path / "socket", ("ray",)) as process:
         assert process.wait(60) == 0
     assert run_client(tmp_path, tmp_path / "socket", "0").returncode == 0
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ForkedDriver]]:
+    """Starts SCRIPT as a module of the folder, with its output in a file."""
+
+    def start(*arguments: str, script: str = SCRIPT) -> ForkedDriver:
+        (tmp_path / "a_module.py").write_text(script)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv(fork_server.ADDRESS, str(tmp_path / "socket"))
+        return ForkedDriver([sys.executable, "-m", "a_module", *arguments], output)
+
+    with open(tmp_path / "output", "w") as output:
+        yield start
+
+
+def test_a_forked_driver_is_a_process_with_an_exit_code(tmp_path, driver):
+    with server(tmp_path / "socket", ("colorsys",)):
+        wait_for(tmp_path / "socket")
+        process = driver("7", "two words")
+        assert process.wait(60) == 7 and process.poll() == 7
+    said, error = (tmp_path / "output").read_text().splitlines()
+    said = json.loads(said)
+    assert said["imported"] and said["name"] == "__main__" and error == "to stderr"
+    assert Path(said["argv"][0]).samefile(tmp_path / "a_module.py") and said["argv"][1:] == ["7", "two words"]
+    assert said["cwd"] == said["path"][0] == str(tmp_path)
+
+
+def test_a_signal_to_its_group_ends_a_forked_driver(tmp_path, driver):
+    with server(tmp_path / "socket", ()):
+        wait_for(tmp_path / "socket")
+        process = driver(script="import time\ntime.sleep(600)")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        while (leader := process.pid) is None:
+            time.sleep(0.05)
+        assert process.poll() is None
+        os.killpg(leader, signal.SIGKILL)
+        assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_driver_given_up_before_its_server_never_runs(tmp_path, driver):
+    with fork_server.listen(str(tmp_path / "socket")) as listener:
+        process = driver(script="open('ran', 'w')")
+        assert process.pid is None
+        process.cancel()
+        inherited = f"socket.socket(fileno={listener.fileno()})"
+        code = f"import socket; from ragen_verl.cpu.fork_server import *; serve('', {inherited}, ())"
+        with subprocess.Popen([sys.executable, "-c", code], pass_fds=[listener.fileno()]) as serving:
+            done = driver("0", script=SCRIPT).wait(60)
+            serving.kill()
+    assert done == 0 and not (tmp_path / "ran").exists()
+
+
+def test_a_driver_starts_plainly_where_the_server_gives_up(tmp_path, driver):
+    listener = fork_server.listen(str(tmp_path / "socket"))
+    process = driver("5")
+    listener.close()
+    assert process.wait(60) == 5
+    assert not json.loads((tmp_path / "output").read_text().splitlines()[0])["imported"]
+    with pytest.raises(OSError):
+        driver("0")
 
 
 def wait_for(path: Path) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from driver import trained
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Config
 
 from ragen_verl.cpu.nano_model import nano_model_path
-from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.launch import command
 
 pytestmark = pytest.mark.train
 
@@ -29,15 +28,6 @@ SMALL = [
     "ragen.rollout.max_turns=2",
 ]
 BUCKET = "actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes"
-
-
-def trained(recipe: str, folder: Path, *overrides: str) -> list[dict]:
-    run = RunFolder(folder / "run")
-    done = subprocess.run(
-        command(recipe, [*SMALL, f"ragen.run.dir={run.path}", *overrides]), capture_output=True, text=True, timeout=500
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return run.rows()
 
 
 @pytest.mark.slow
@@ -55,15 +45,22 @@ def test_tied_weights_in_several_buckets_reach_the_engine(kind: type, tmp_path: 
     with safe_open(model / "model.safetensors", "pt") as file:
         assert "lm_head.weight" not in file.keys()  # noqa: SIM118
     assert (model / "model.safetensors").stat().st_size > 3 * 2**20
-    micro = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4"
-    rows = trained("nano/frozen_lake", tmp_path, f"actor_rollout_ref.model.path={model}", f"{BUCKET}=1", micro)
+    rows = trained(
+        "nano/frozen_lake",
+        tmp_path / "run",
+        *SMALL,
+        f"actor_rollout_ref.model.path={model}",
+        f"{BUCKET}=1",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
+    )
     assert rows[0]["drift/max"] < 1e-4  # the engine has exactly the trainer's weights
 
 
 def test_adapters_reach_the_engine(tmp_path: Path) -> None:
     rows = trained(
         "nano/frozen_lake",
-        tmp_path,
+        tmp_path / "run",
+        *SMALL,
         "algorithm=starpo_ppo",  # with a reference, which is the model without its adapter, and a critic
         "actor_rollout_ref.model.lora_rank=8",
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
@@ -95,7 +92,8 @@ def test_a_pretrained_model_takes_a_recipe_of_the_paper(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", convert], check=True)
     rows = trained(
         "paper/frozen_lake_starpo_grpo",
-        tmp_path,
+        tmp_path / "run",
+        *SMALL,
         "hardware=cpu",
         f"actor_rollout_ref.model.path={model}",
         "trainer.total_training_steps=2",

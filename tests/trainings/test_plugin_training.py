@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from doc_pages import with_site
+from driver import trained
 from paths import ROOT
-
-from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.launch import command
 
 pytestmark = pytest.mark.train
 
@@ -45,13 +42,8 @@ def whole_return(token_level_rewards, response_mask, index, config, **_):
 """
 
 
-def trained(folder: Path, *overrides: str, environment: dict | None = None) -> list[dict]:
-    """The metrics of two small steps."""
-    run = RunFolder(folder / "run")
-    words = command("nano/frozen_lake", [*SMALL, f"ragen.run.dir={run.path}", *overrides])
-    done = subprocess.run(words, capture_output=True, text=True, timeout=500, cwd=folder, env=environment)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    rows = run.rows()
+def two_steps(folder: Path, *overrides: str, environment: dict | None = None) -> list[dict]:
+    rows = trained("nano/frozen_lake", folder / "run", *SMALL, *overrides, cwd=folder, environment=environment)
     assert [row["step"] for row in rows] == [1, 2]
     return rows
 
@@ -60,7 +52,7 @@ def test_example_package_trains_by_name(tmp_path: Path) -> None:
     environment = with_site(tmp_path / "site")
     pip = [sys.executable, "-m", "pip", "install", str(ROOT / "examples" / "my_algorithm")]
     subprocess.run(pip, check=True, capture_output=True, env=environment)
-    rows = trained(
+    rows = two_steps(
         tmp_path,
         "algorithm.adv_estimator=bounded",
         "+ragen.advantage.sharpness=0.01",
@@ -79,11 +71,10 @@ def test_example_package_trains_by_name(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_file_of_a_recipe_reaches_trainer_and_workers(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LOSS)
-    rows = trained(
+    rows = two_steps(
         tmp_path,
         "ragen.plugins=[mine.py]",
         "algorithm.adv_estimator=whole_return",
         "actor_rollout_ref.actor.policy_loss.loss_mode=plain_policy_gradient",
-        environment={**os.environ},
     )
     assert all(row["actor/plain"] == 1.0 and row["actor/grad_norm"] > 0 for row in rows)

@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 from env_servers import server_processes
 
+from ragen_verl.cpu.forked_driver import ForkedDriver
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.launch import begin
 from ragen_verl.runs.launch import command as command_of
 
 pytestmark = pytest.mark.train
@@ -56,9 +58,9 @@ def sokoban() -> Iterator[None]:
         yield
 
 
-def kill(process: subprocess.Popen) -> None:
+def kill(process: subprocess.Popen | ForkedDriver) -> None:
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.wait(60)
     time.sleep(3)  # Ray's processes of this run notice that their driver is gone
 
 
@@ -85,7 +87,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory, straight: RunFolder) -
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "interrupted")
     command, log = command_of(RECIPE, [*SMALL, f"ragen.run.dir={folder.path}"]), folder.path.parent / "interrupted.log"
     with log.open("a") as file:
-        first = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True)
+        first = begin(command, file)
     deadline = time.time() + 400
     while first.poll() is None and not any(row["step"] == 2 for row in folder.rows()):
         assert time.time() < deadline, "the first two steps took too long"

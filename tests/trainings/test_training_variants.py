@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from driver import trained
 from paths import ROOT
-
-from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.launch import command as command_of
 
 pytestmark = [pytest.mark.train, pytest.mark.slow]
 
@@ -58,11 +55,7 @@ VARIANTS = {
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_two_steps(variant: str, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    command = command_of("nano/frozen_lake", [*SMALL, f"ragen.run.dir={folder.path}", *VARIANTS[variant]])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    rows = folder.rows()
+    rows = trained("nano/frozen_lake", tmp_path / "run", *SMALL, *VARIANTS[variant])
     assert [row["step"] for row in rows] == [1, 2]
     for row in rows:
         assert row["rollout/filter_kept_count"] >= 1

@@ -121,6 +121,8 @@ def _become(connection: socket.socket) -> NoReturn:
     os.environ.clear()
     os.environ.update(wanted["env"])
     os.chdir(wanted["cwd"])
+    if "torch" in sys.modules and (threads := os.environ.get("OMP_NUM_THREADS")):
+        sys.modules["torch"].set_num_threads(int(threads))  # it read the server's variable
     np.random.seed()  # the fork would repeat the server's; Python's own generator sees to itself
     script, *arguments = wanted["argv"]
     module = script == "-m"

@@ -77,12 +77,9 @@ def _in_a_cluster() -> bool:
 
 def _set_environment() -> None:
     """Settings that verl, Ray and vLLM read from the environment; what the user has set stays."""
-    cores = str(os.cpu_count() or 1)
     for name, value in {
         # FSDP engines are registered for cuda and npu only; verl's own override (engine/base.py:399-429)
         "VERL_ENGINE_DEVICE": "cuda",
-        # Ray gives an actor one OpenMP thread unless the variable is there when it starts
-        "OMP_NUM_THREADS": cores,
         # what recipes/hardware/cpu.yaml has Ray start its workers with, unless a fork server was started
         fork_server.PYTHON: sys.executable,
         # Ray starts a worker for each logical core in advance; here they are more than the machine's, and unused

@@ -62,6 +62,13 @@ def test_a_forked_worker_has_everything_of_its_client(tmp_path):
     assert "to stderr" in done.stderr
 
 
+def test_a_forked_worker_has_the_threads_it_was_given(tmp_path, driver, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    with server(tmp_path / "socket", ("torch",)):
+        wait_for(tmp_path / "socket")
+        assert driver(script="import sys, torch\nsys.exit(torch.get_num_threads())").wait(60) == 3
+
+
 def test_without_a_server_a_plain_interpreter_runs(tmp_path):
     done = run_client(tmp_path, tmp_path / "nobody", "3")
     said = json.loads(done.stdout)

@@ -27,6 +27,9 @@ TRAIN_SUCCESS = f"{TRAIN}/{SUCCESS}"
 HELD_OUT_SUCCESS = f"{HELD_OUT}/{SUCCESS}"
 TRAIN_VALID = f"{TRAIN}/{VALID}"
 
+SFT_LOSS, SFT_LR = f"{TRAIN}/loss", f"{TRAIN}/lr"
+"""What verl's supervised trainer reports of an update: nats per token of an answer; the learning rate after it."""
+
 ROLLOUT = "rollout"
 """Prefix of what the filter and the refill say about a step's groups."""
 

@@ -9,6 +9,8 @@ from ragen_verl.cli.assess import assess
 from ragen_verl.cli.console import TRACEBACK, Group
 from ragen_verl.cli.convert import EPILOG as CONVERT_EPILOG
 from ragen_verl.cli.convert import convert
+from ragen_verl.cli.demonstrate import EPILOG as DEMONSTRATE_EPILOG
+from ragen_verl.cli.demonstrate import demonstrate
 from ragen_verl.cli.doctor import doctor
 from ragen_verl.cli.env import group
 from ragen_verl.cli.eval import EPILOG as EVAL_EPILOG
@@ -24,6 +26,8 @@ from ragen_verl.cli.reproduce import EPILOG as REPRODUCE_EPILOG
 from ragen_verl.cli.reproduce import reproduce
 from ragen_verl.cli.resume import resume
 from ragen_verl.cli.runs import group as runs
+from ragen_verl.cli.sft import EPILOG as SFT_EPILOG
+from ragen_verl.cli.sft import sft
 from ragen_verl.cli.show import EPILOG as SHOW_EPILOG
 from ragen_verl.cli.show import show
 from ragen_verl.cli.sweep import sweep
@@ -60,6 +64,8 @@ def main(
 
 app.command(epilog=EPILOG)(train)
 app.command()(resume)
+app.command(epilog=DEMONSTRATE_EPILOG)(demonstrate)
+app.command(epilog=SFT_EPILOG)(sft)
 app.command("eval", epilog=EVAL_EPILOG)(evaluate)
 app.command(epilog=BOARD_EPILOG)(leaderboard)
 app.command(epilog=ASSESS_EPILOG)(assess)

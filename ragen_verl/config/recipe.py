@@ -84,10 +84,14 @@ class RagenConfig:
             RecipeError: the seeds of `steps` training steps, with all groups that a refill may add, and those of
                 validation and generalisation are not apart.
         """
+        check_disjoint(self.seeds(steps))
+
+    def seeds(self, steps: int) -> dict[str, tuple[range, str]]:
+        """Name of each split -> the seeds that a training of so many steps plays there, and where they come from."""
         groups = self.train.groups + self.filter.extra_groups(self.train.groups)
         train = range(self.train.seed, self.train.seed + steps * groups)
         held_out = {name: (split.seeds(), "") for name, split in self.splits.items() if name != "train"}
-        check_disjoint({"train": (train, f" ({steps} steps of {groups} groups)"), **held_out})
+        return {"train": (train, f" ({steps} steps of {groups} groups)"), **held_out}
 
     def check_filter(self, group_size: int) -> None:
         """Refuse a filter that has nothing to decide by, or that would keep nothing.

@@ -119,6 +119,13 @@ def _one_gloo_backend(module: Any) -> None:
 
     module.initialize_global_process_group_ray = with_gloo
 
+    def of_torchrun(timeout_second: int = 36000) -> tuple[int, int, int]:
+        """verl's own for processes that torchrun started, as supervised training's is (utils/distributed.py:62)."""
+        with_gloo(timeout_second)
+        return tuple(int(os.environ[name]) for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE"))  # type: ignore[return-value]
+
+    module.initialize_global_process_group = of_torchrun
+
 
 def _no_pinned_memory(module: Any) -> None:
     """The reference model is offloaded with pinned memory, which needs a GPU (fsdp/transformer_impl.py:459-462)."""

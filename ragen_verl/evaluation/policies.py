@@ -109,9 +109,10 @@ class Scripted(Policy):
 
     def player(self, episode: Episode, protocol: Protocol) -> Player:
         """Plays as many actions in a turn as the protocol allows."""
-        choose = _oracle if self.name == "oracle" else _random
         rng = np.random.default_rng([episode.seed, episode.rollout_index])
-        return _ScriptedPlayer(protocol, lambda env, count: choose(env, count, rng))
+        if self.name == "oracle":
+            return _ScriptedPlayer(protocol, oracle_actions)
+        return _ScriptedPlayer(protocol, lambda env, count: random_actions(env, count, rng))
 
 
 class _ScriptedPlayer(Player):
@@ -124,11 +125,13 @@ class _ScriptedPlayer(Player):
         return answer(self._protocol, await asyncio.to_thread(self._choose, self.env, most))
 
 
-def _oracle(env: Env, count: int, rng: np.random.Generator) -> list[str]:
+def oracle_actions(env: Env, count: int) -> list[str]:
+    """The first actions of the environment's own plan, `count` at most; [] where it knows none."""
     return list(env.oracle())[:count]
 
 
-def _random(env: Env, count: int, rng: np.random.Generator) -> list[str]:
+def random_actions(env: Env, count: int, rng: np.random.Generator) -> list[str]:
+    """`count` actions drawn evenly from the known ones; free text as the environment draws it, else a small number."""
     if env.actions:
         return [env.actions[int(place)] for place in rng.integers(len(env.actions), size=count)]
     own = getattr(env, "random_action", None)

@@ -58,13 +58,22 @@ def export(folder: RunFolder, which: str, out: Path) -> Path:
     Raises:
         RecipeError: the run has no such checkpoint, or the merger failed; with the last line that it wrote.
     """
-    checkpoint = find(folder, which)
-    command = [sys.executable, "-m", "ragen_verl.training.merge", str(checkpoint / "actor"), str(out)]
+    merged(find(folder, which) / "actor", out)
+    (out / "README.md").write_text(card(folder, which))
+    return out
+
+
+def merged(shards: Path, out: Path) -> Path:
+    """Merge the shards of a model with verl's own merger into a Hugging Face folder.
+
+    Raises:
+        RecipeError: the merger failed; with the last line that it wrote.
+    """
+    command = [sys.executable, "-m", "ragen_verl.training.merge", str(shards), str(out)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or not list(out.glob("*.safetensors")):
         lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         raise RecipeError(f"The checkpoint could not be merged: {lines[-1] if lines else 'verl said nothing'}")
-    (out / "README.md").write_text(card(folder, which))
     return out
 
 

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -74,7 +74,11 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
         fork_server.start()  # here already, because verl takes seconds to import before its plugins can start it
     say(console, f"{recipe} in {folder.path} (log: {folder.log_file.name})", style="bold")
     started, before = time.time(), folder.summary.stat().st_mtime if folder.summary.exists() else 0.0
-    with folder.log_file.open("a") as file, _signals(folder):
+
+    def ask(number: int, frame: Any) -> None:
+        folder.wanted.touch()  # the trainer saves a checkpoint at the end of its step
+
+    with folder.log_file.open("a") as file, ended_by_signals({signal.SIGUSR1: ask}):
         process = begin(command(recipe, overrides), file)
         try:
             code = _watch(process, folder, console)
@@ -147,18 +151,14 @@ def stop(process: subprocess.Popen | ForkedDriver) -> None:
 
 
 @contextmanager
-def _signals(folder: RunFolder) -> Iterator[None]:
-    """While open, SIGTERM and SIGHUP end the run as Ctrl-C does, and SIGUSR1 asks the trainer for a checkpoint."""
+def ended_by_signals(more: Mapping[signal.Signals, Callable[[int, Any], None]] | None = None) -> Iterator[None]:
+    """While open, SIGTERM and SIGHUP raise `Stopped`, as Ctrl-C raises KeyboardInterrupt; `more` are other handlers."""
 
     def end(number: int, frame: Any) -> NoReturn:
         raise Stopped(number)
 
-    def ask(number: int, frame: Any) -> None:
-        folder.wanted.touch()
-
-    handlers = {signal.SIGUSR1: ask}
-    handlers |= {one: end for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN}  # nohup ignores SIGHUP
-    before = {one: signal.signal(one, handler) for one, handler in handlers.items()}
+    handlers = {one: end for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN}  # nohup ignores SIGHUP
+    before = {one: signal.signal(one, handler) for one, handler in {**handlers, **(more or {})}.items()}
     try:
         yield
     finally:

@@ -27,6 +27,7 @@ from ragen_verl.validation.verl_source import folder, search_path
 
 RECIPES = "ragen_verl.recipes"
 SEARCH_PATH = "hydra.searchpath"
+_VERL = "file://{}/trainer/config"
 
 
 def compose(recipe: str, overrides: Sequence[str] = ()) -> DictConfig:
@@ -63,8 +64,14 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> DictConfig:
 
 def verl_defaults(model_engine: str) -> DictConfig:
     """verl's own composed defaults for a model engine, whatever Hydra application is running."""
-    with _hydra(f"file://{folder() / 'trainer' / 'config'}"):
+    with _hydra(_VERL.format(folder())):
         return hydra_compose("ppo_trainer", overrides=[f"model_engine={model_engine}"])
+
+
+def sft_defaults() -> DictConfig:
+    """verl's own composed defaults for supervised training."""
+    with _hydra(_VERL.format(folder())):
+        return hydra_compose("sft_trainer_engine")
 
 
 def quoted(text: str) -> str:

@@ -28,11 +28,9 @@ def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -
     path = str(model.tokenizer_path or model.path)
     if not _hub_name(path) and not Path(path).expanduser().is_dir():
         raise RecipeError(f"The model {path} is no folder on this machine: set actor_rollout_ref.model.path.")
-    tokenizer = _local_tokenizer(path, bool(model.trust_remote_code)) if template else None
+    tokenizer = tokenizer_of(config, local=True) if template else None
     if tokenizer is None:
         return False
-    if model.custom_chat_template:
-        tokenizer.chat_template = model.custom_chat_template
     from ragen_verl.rollout.chat import ChatTokens
 
     try:
@@ -79,16 +77,33 @@ def _hub_name(path: str) -> bool:
     return not path.startswith(("/", ".", "~")) and path.count("/") <= 1 and not Path(path).exists()
 
 
-def _local_tokenizer(path: str, trust_remote_code: bool) -> Any | None:
-    """The tokenizer if it is on this machine already, else None."""
+def tokenizer_of(config: DictConfig, *, local: bool = False) -> Any | None:
+    """The tokenizer of a recipe's model, with the chat template that the recipe sets.
+
+    Args:
+        config: verl's whole configuration.
+        local: whether nothing is downloaded; None then stands for a tokenizer that is not on this machine.
+
+    Raises:
+        RecipeError: the folder holds no tokenizer, or the hub gives none.
+    """
     from transformers import AutoTokenizer
 
-    local = Path(path).expanduser()
+    model = config.actor_rollout_ref.model
+    path = str(model.tokenizer_path or model.path)
+    folder = Path(path).expanduser()
     try:
-        return AutoTokenizer.from_pretrained(
-            str(local) if local.is_dir() else path, local_files_only=True, trust_remote_code=trust_remote_code
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder) if folder.is_dir() else path,
+            local_files_only=local,
+            trust_remote_code=bool(model.trust_remote_code),
         )
     except OSError as error:
-        if local.is_dir():
-            raise RecipeError(f"The folder {local} holds no tokenizer: {str(error).splitlines()[0]}") from error
-        return None
+        if folder.is_dir():
+            raise RecipeError(f"The folder {folder} holds no tokenizer: {str(error).splitlines()[0]}") from error
+        if local:
+            return None
+        raise RecipeError(f"The tokenizer of {path} cannot be had: {str(error).splitlines()[0]}") from error
+    if model.custom_chat_template:
+        tokenizer.chat_template = model.custom_chat_template
+    return tokenizer

@@ -1,0 +1,101 @@
+"""Chats in a Parquet file, as verl's MultiTurnSFTDataset reads them, with a note of the episodes they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.errors import RecipeError
+
+SUFFIX = ".parquet"
+MESSAGES, LAST_ONLY = "messages", "last_only"
+"""Columns: the chat, and whether its last message alone is an answer to learn (the others are so in rows before)."""
+_NOTE = b"ragen_verl"
+
+
+def dialogue(ragen: RagenConfig) -> dict[str, Any]:
+    """What has to be the same where demonstrations are made and where they are learned from.
+
+    Returns:
+        Key of the recipe -> its value as JSON has it: the training environments with their arguments in the first
+        step, and what decides a prompt or an answer's form.
+    """
+    envs = [{"id": one.id, "name": one.tag, "kwargs": one.kwargs_at(1)} for one in ragen.train.envs]
+    rollout = ragen.rollout
+    said = {f"ragen.rollout.{name}": value for name, value in asdict(rollout.protocol()).items()}
+    context = {"ragen.rollout.context": [rollout.context, rollout.options]}
+    return json.loads(json.dumps({"ragen.train.envs": envs, **said, **context}))
+
+
+def write(chats: Iterable[Mapping[str, Any]], note: Mapping[str, Any], file: Path) -> int:
+    """Write chats.
+
+    Args:
+        chats: as `ragen_verl.convert.chats.sft` yields them, with `last_only`.
+        note: JSON-able; `read_note` gives it back.
+        file: to write; its folder is made.
+
+    Returns:
+        How many.
+
+    Raises:
+        RecipeError: the file cannot be written.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.Table.from_pylist([dict(one) for one in chats])
+    table = table.replace_schema_metadata({_NOTE: json.dumps(note, sort_keys=True)})
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(table, file)
+    except OSError as error:
+        raise RecipeError(f"{file} cannot be written: {error.strerror or error}.") from error
+    return table.num_rows
+
+
+def read(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The chats and the note of a file that `write` made.
+
+    Raises:
+        RecipeError: it is not there, no Parquet, or not written here.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    if not file.is_file():
+        raise RecipeError(f"There is no file {file}: make it with `ragen-verl demonstrate RECIPE --out {file}`.")
+    try:
+        table = parquet.read_table(file)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise RecipeError(f"{file} is no Parquet file: {str(error).splitlines()[0].rstrip('.')}.") from error
+    note = (table.schema.metadata or {}).get(_NOTE)
+    if note is None or not {MESSAGES, LAST_ONLY} <= set(table.column_names):
+        raise RecipeError(
+            f"{file} does not say which prompts and answers it holds: make it with `ragen-verl demonstrate`."
+        )
+    return table.to_pylist(), json.loads(note)
+
+
+def check_dialogue(file: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Refuse demonstrations of other environments, prompts or answers than a recipe's.
+
+    Args:
+        file: they are in, for the message.
+        theirs, ours: `dialogue` where they were made and of the recipe.
+
+    Raises:
+        RecipeError: naming the keys that differ.
+    """
+    differs: Sequence[str] = [key for key in ours if theirs.get(key) != ours[key]]
+    if differs:
+        key = differs[0]
+        rest = f" (and other {', '.join(differs[1:])})" if differs[1:] else ""
+        raise RecipeError(
+            f"{file} was made with {key} {theirs.get(key)!r} and the recipe has {ours[key]!r}{rest}: make it again, or "
+            "give both commands the same overrides."
+        )

@@ -1,0 +1,60 @@
+"""A chat as the ids of a rollout: what supervised training sees is what the model sees when it plays.
+
+A template rendered as a whole may cut texts into other tokens than a rollout, which appends a sampled response to a
+rendered prompt: after the forced tag `<think>` a byte-pair vocabulary would join its `>` with what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.chat import ChatTokens
+from ragen_verl.rollout.protocol import Protocol
+
+
+def tag_of(messages: Sequence[Mapping[str, str]]) -> Protocol:
+    """A protocol with the tag that the answers of a chat begin with.
+
+    Raises:
+        RecipeError: an answer begins with none, or they differ.
+    """
+    replies = [one["content"] for one in messages if one["role"] == "assistant"]
+    for think in (True, False):
+        protocol = Protocol(think=think)
+        if replies and all(one.startswith(protocol.prefill) for one in replies):
+            return protocol
+    raise RecipeError("The answers of a chat do not all begin with <think>, nor all with <answer>: make it again.")
+
+
+def encode(
+    chat: ChatTokens, messages: Sequence[Mapping[str, str]], last_only: bool = False
+) -> tuple[list[int], list[int]]:
+    """Ids of a chat, and which of them a model that plays would sample.
+
+    Args:
+        chat: made with the protocol whose tag the answers begin with.
+        messages: perhaps a system message; then user and assistant in turn, the assistant last.
+        last_only: whether only the last answer counts.
+
+    Returns:
+        The ids, and a mask of the same length: 1 for an answer's ids behind the forced tag, its end of turn included,
+        0 for everything else.
+    """
+    rest = [one["content"] for one in messages if one["role"] != "system"]
+    system = messages[0]["content"] if messages[0]["role"] == "system" else ""
+    ids: list[int] = []
+    mask: list[int] = []
+    for place, (user, reply) in enumerate(zip(rest[::2], rest[1::2], strict=True)):
+        prompt = chat.turn(True, user) if place else chat.initial(system, user)
+        said = answer_ids(chat, reply)
+        counts = int(not last_only or 2 * place + 2 == len(rest))
+        ids += prompt + said
+        mask += [0] * len(prompt) + [counts] * len(said)
+    return ids, mask
+
+
+def answer_ids(chat: ChatTokens, reply: str) -> list[int]:
+    """The ids that a model would have to sample for an answer, which begins with the forced tag."""
+    text = reply.removeprefix(chat.prefix([]).rstrip())
+    return [*chat.tokenizer.encode(text, add_special_tokens=False), chat.end_of_turn_id]

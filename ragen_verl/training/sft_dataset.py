@@ -1,0 +1,38 @@
+"""verl's dataset of chats, with the ids and the loss mask of a rollout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
+
+from ragen_verl.convert.parquet import LAST_ONLY
+from ragen_verl.rollout.chat import ChatTokens
+from ragen_verl.rollout.supervised import encode, tag_of
+
+__all__ = ["DemonstrationDataset"]
+
+
+class DemonstrationDataset(MultiTurnSFTDataset):
+    """Chats that `ragen-verl demonstrate` wrote; `data.custom_cls` of verl's trainer names this class.
+
+    The base reads the files. Its own ids come from each message rendered alone, with a loss on the forced tag and on
+    what the template writes behind the end of turn; here they are those of `ragen_verl.rollout.supervised`.
+    """
+
+    def _read_files_and_process(self) -> None:
+        super()._read_files_and_process()
+        self._chat = ChatTokens(self.tokenizer, tag_of(self.messages[0]), self.apply_chat_template_kwargs)
+        self._last_only = self.dataframe[LAST_ONLY].tolist()
+
+    def __getitem__(self, item: int) -> dict[str, Any]:
+        """One chat: `input_ids`, `position_ids` and `loss_mask`, int64 of shape (length,)."""
+        ids, mask = encode(self._chat, self.messages[item], self._last_only[item])
+        if len(ids) > self.max_length:
+            raise ValueError(f"chat {item} has {len(ids)} tokens, and data.max_length is {self.max_length}")
+        return {
+            "input_ids": torch.tensor(ids),
+            "position_ids": torch.arange(len(ids)),
+            "loss_mask": torch.tensor(mask),
+        }

@@ -45,6 +45,7 @@ def demonstrate(
     Prompts and answer format are those of the recipe: `ragen.rollout.think=false` gives answers without thoughts. No
     seed is one of the recipe's training or held-out seeds. The same arguments give the same chats.
     """
+    from ragen_verl.cli.recipes import check
     from ragen_verl.config import RagenConfig
     from ragen_verl.convert.chats import sft
     from ragen_verl.convert.parquet import LAST_ONLY, SUFFIX, dialogue, write
@@ -52,6 +53,7 @@ def demonstrate(
     from ragen_verl.evaluation.demonstrations import demonstrate as play
     from ragen_verl.validation.composition import compose
 
+    check(recipe)
     if out.suffix != SUFFIX:
         raise RecipeError(f"--out is {out} but chats are written as Parquet, which verl reads: end it with {SUFFIX}.")
     config = compose(recipe, overrides or [])

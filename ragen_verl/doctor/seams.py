@@ -28,6 +28,8 @@ DATA = (
     "verl.trainer.ppo.v1.replay_buffer.ReplayBuffer",
     "verl.trainer.ppo.v1.trainer_base.PPOTrainer.fit",
     "verl.trainer.ppo.v1.trainer_base.PPOTrainer.step",
+    "verl.trainer.sft_trainer.SFTTrainer",
+    "verl.workers.utils.losses.sft_loss",
 )
 """Nothing here names these, but the keys and fields of a row, and the order in which hooks are called, are theirs."""
 

@@ -7,7 +7,6 @@ composing a recipe imports neither torch nor transformers; a model that has not 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from ragen_verl.doctor.facts import memory
 
 FLOAT32 = 4
 MEGABYTE, GIGABYTE = 2**20, 2**30
-SPLIT = 512
-"""Width from which on threads share a matrix product."""
 
 # a model of 2 billion parameters with the largest vocabulary in use
 LARGE = {"vocab_size": 262144, "hidden_size": 2560, "num_hidden_layers": 32, "intermediate_size": 10240}
@@ -134,13 +131,4 @@ def micro_batch(model: str, tokens: int, groups: int, group_size: int, ranks: in
     return max((n for n in range(1, min(rows, fit) + 1) if rows % n == 0), default=1)
 
 
-def threads(model: str) -> str:
-    """OpenMP threads of a worker: one for a small model, whose matrices take less time than the threads' meeting.
-
-    Two meet only where both have a core of their own; beside another process a step of the nano model took up to nine
-    times as long with two. `OMP_NUM_THREADS` goes before it.
-    """
-    return os.environ.get("OMP_NUM_THREADS") or str((os.cpu_count() or 1) if shape_of(model).hidden >= SPLIT else 1)
-
-
-SIZES = {"bucket": bucket, "cache_bytes": cache_bytes, "micro_batch": micro_batch, "threads": threads}
+SIZES = {"bucket": bucket, "cache_bytes": cache_bytes, "micro_batch": micro_batch}

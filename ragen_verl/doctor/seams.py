@@ -4,7 +4,7 @@ The seams are read from this package's own source: what it imports from verl, th
 classes override or call, and what its patches replace. `seams.json` has them as they were in the verl that was tried;
 `make lock` writes it anew, after the tests have passed with another verl.
 
-verl is read from its files and not imported, which takes a second instead of ten.
+verl is read from its files and not imported, which takes 3 s instead of ten.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import importlib.metadata
 import json
 from collections.abc import Iterator
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
+
+from ragen_verl.verl_files import Definition, imported, resolve
 
 PACKAGE = Path(__file__).parents[1]
 RECORD = Path(__file__).with_name("seams.json")
@@ -39,10 +40,10 @@ def used() -> list[str]:
     names = set(DATA)
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"))
-        known = _imported(tree)
+        known = imported(tree)
         names |= {*_touched(tree, known), *_patched(tree)}
         names |= {name for one in ast.walk(tree) if isinstance(one, ast.ClassDef) for name in _inherited(one, known)}
-    return sorted({found[0] for name in names if (found := _resolve(name))})
+    return sorted({found[0] for name in names if (found := resolve(name))})
 
 
 def installed() -> dict[str, dict[str, str] | None]:
@@ -80,19 +81,6 @@ def record() -> None:
 # -- this package's source ---------------------------------------------------------------------------------------------
 
 
-def _imported(tree: ast.Module, module: str = "") -> dict[str, str]:
-    """Local name -> full name of what a module imports from verl."""
-    found = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom):
-            package = module.split(".") if module and _file(module).name == "__init__.py" else module.split(".")[:-1]
-            above = package[: len(package) - node.level + 1] if node.level else []
-            source = ".".join([*above, *filter(None, [node.module])])
-            if source.split(".")[0] == "verl":
-                found |= {alias.asname or alias.name: f"{source}.{alias.name}" for alias in node.names}
-    return found
-
-
 def _touched(tree: ast.AST, known: dict[str, str]) -> Iterator[str]:
     """What code uses of the modules and classes that it knows by these names, names for parts of them included."""
     known = dict(known)
@@ -111,7 +99,7 @@ def _touched(tree: ast.AST, known: dict[str, str]) -> Iterator[str]:
 
 def _inherited(node: ast.ClassDef, known: dict[str, str]) -> Iterator[str]:
     """What a class may have of a base in verl: the methods that it defines itself, and those that it calls."""
-    own = {one.name for one in node.body if isinstance(one, _Definition)}
+    own = {one.name for one in node.body if isinstance(one, Definition)}
     called = {
         one.attr
         for one in ast.walk(node)
@@ -134,62 +122,14 @@ def _patched(tree: ast.Module) -> Iterator[str]:
 
 # -- verl's source -----------------------------------------------------------------------------------------------------
 
-_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-
 
 def _described(name: str) -> dict[str, str] | None:
-    found = _resolve(name)
+    found = resolve(name)
     if found is None:
         return None
     node = copy.deepcopy(found[1])
     for one in ast.walk(node):
-        if isinstance(one, _Definition) and ast.get_docstring(one, clean=False) is not None:
+        if isinstance(one, Definition) and ast.get_docstring(one, clean=False) is not None:
             one.body = one.body[1:]  # another docstring changes nothing
     arguments = "" if isinstance(node, ast.ClassDef) else ast.unparse(node.args)
     return {"arguments": arguments, "code": hashlib.sha256(ast.unparse(node).encode()).hexdigest()[:16]}
-
-
-@cache
-def _resolve(name: str) -> tuple[str, _Definition] | None:
-    """Where the class, function or method of a full name is defined, and its definition; None if it is none of verl's.
-
-    Follows imports inside verl, and a method to the base that has it.
-    """
-    parts = name.split(".")
-    cut = next((n for n in range(len(parts) - 1, 0, -1) if _file(".".join(parts[:n]))), 0)
-    if not cut or parts[0] != "verl":
-        return None
-    module, first, rest = ".".join(parts[:cut]), parts[cut], parts[cut + 1 :]
-    node = _named(_tree(module), first)
-    if node is None:
-        source = _imported(_tree(module), module).get(first)
-        return _resolve(".".join([source, *rest])) if source else None
-    for number, part in enumerate(rest):
-        inner = _named(node, part)
-        if inner is None:
-            bases = [ast.unparse(base) for base in getattr(node, "bases", ())]
-            above = (_resolve(".".join([module, base, *rest[number:]])) for base in bases)
-            return next(filter(None, above), None)
-        node = inner
-    return ".".join([module, first, *rest]), node
-
-
-def _named(node: ast.AST, name: str) -> _Definition | None:
-    inside = (one for one in getattr(node, "body", ()) if isinstance(one, _Definition))
-    return next((one for one in inside if one.name == name), None)
-
-
-@cache
-def _verl() -> Path:
-    return Path(find_spec("verl").submodule_search_locations[0])
-
-
-@cache
-def _file(module: str) -> Path | None:
-    path = _verl().joinpath(*module.split(".")[1:])
-    return next((one for one in (path / "__init__.py", path.with_suffix(".py")) if one.is_file()), None)
-
-
-@cache
-def _tree(module: str) -> ast.Module:
-    return ast.parse(_file(module).read_text("utf-8"))

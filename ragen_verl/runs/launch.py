@@ -136,7 +136,7 @@ def say(console: Console, text: str, style: str | None = None) -> None:
 
 def stop(process: subprocess.Popen | ForkedDriver) -> None:
     """Ends verl and the Ray processes it started; they share its process group."""
-    if process.pid is None:
+    if isinstance(process, ForkedDriver) and process.pid is None:
         process.cancel()
         return
     for sign, patience in ((signal.SIGINT, 15), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):

@@ -23,7 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 from ragen_verl.config import register_resolvers
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.runs.launch import is_file
-from ragen_verl.validation.verl_source import folder, search_path
+from ragen_verl.validation.verl_source import search_path
+from ragen_verl.verl_files import folder
 
 RECIPES = "ragen_verl.recipes"
 SEARCH_PATH = "hydra.searchpath"

@@ -61,16 +61,6 @@ def test_the_cache_holds_two_rows_of_any_length(tmp_path: Path) -> None:
     assert cache_bytes(model, 1) == 2**28
 
 
-@pytest.mark.parametrize(("width", "set_to", "expected"), [(128, "", 1), (1024, "", 3), (128, "2", 2), (1024, "2", 2)])
-def test_threads_follow_the_model_unless_they_are_set(width, set_to, expected, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
-    monkeypatch.setenv("OMP_NUM_THREADS", set_to)
-    model = saved(LlamaConfig(**{**SMALL, "hidden_size": width}), tmp_path / f"{width}")
-    config = composed("nano/frozen_lake", f"actor_rollout_ref.model.path={model}")
-    given = config.ray_kwargs.ray_init.runtime_env.env_vars
-    assert given["OMP_NUM_THREADS"] == str(expected)
-
-
 def test_a_paper_recipe_takes_any_model_on_the_cpu(tmp_path: Path) -> None:
     model = saved(CONFIGS[1], tmp_path / "model")
     config = composed("paper/frozen_lake_starpo_s", "hardware=cpu", f"actor_rollout_ref.model.path={model}")

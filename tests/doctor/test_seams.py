@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ragen_verl import verl_files
 from ragen_verl.doctor import seams
 from ragen_verl.doctor.facts import locked
 
-VERL = seams._verl()
+VERL = verl_files.folder()
 TRAINER = "verl.trainer.ppo.v1.trainer_base.PPOTrainer"
 
 
@@ -22,7 +23,7 @@ def other_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     shutil.copytree(VERL, copy, ignore=lambda _, names: [one for one in names if one == "__pycache__"])
 
     def clear() -> None:
-        for cached in (seams._resolve, seams._file, seams._tree):
+        for cached in (verl_files.resolve, verl_files.file, verl_files.tree):
             cached.cache_clear()
 
     def changed(file: str, before: str, after: str) -> list[str]:
@@ -32,7 +33,7 @@ def other_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         clear()
         return seams.differences()
 
-    monkeypatch.setattr(seams, "_verl", lambda: copy)
+    monkeypatch.setattr(verl_files, "folder", lambda: copy)
     yield changed
     clear()
 

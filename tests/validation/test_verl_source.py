@@ -8,10 +8,11 @@ from importlib import import_module
 
 from ragen_verl.training.losses import POLICY_LOSSES
 from ragen_verl.validation import verl_source
+from ragen_verl.verl_files import folder
 
 
 def test_every_block_of_verl_has_the_fields_of_its_dataclass() -> None:
-    config = verl_source.folder() / "trainer" / "config"
+    config = folder() / "trainer" / "config"
     targets = {one for file in config.rglob("*.yaml") for one in re.findall(r"_target_: (verl\.\S+)", file.read_text())}
     assert len(targets) > 40
     for target in targets:
@@ -33,5 +34,5 @@ def test_loggers_are_those_that_verl_takes() -> None:
 
 
 def test_hydra_finds_verls_files_without_importing_verl() -> None:
-    assert verl_source.search_path("pkg://verl.trainer.config") == f"file://{verl_source.folder()}/trainer/config"
+    assert verl_source.search_path("pkg://verl.trainer.config") == f"file://{folder()}/trainer/config"
     assert verl_source.search_path("pkg://other.config") == "pkg://other.config"

@@ -20,6 +20,8 @@ from ragen_verl.cli.gate import EPILOG as GATE_EPILOG
 from ragen_verl.cli.gate import gate
 from ragen_verl.cli.leaderboard import EPILOG as BOARD_EPILOG
 from ragen_verl.cli.leaderboard import leaderboard
+from ragen_verl.cli.qualify import EPILOG as QUALIFY_EPILOG
+from ragen_verl.cli.qualify import qualify
 from ragen_verl.cli.recipes import recipes
 from ragen_verl.cli.report import report
 from ragen_verl.cli.reproduce import EPILOG as REPRODUCE_EPILOG
@@ -77,6 +79,7 @@ app.command(epilog=CONVERT_EPILOG)(convert)
 app.command(epilog=REPRODUCE_EPILOG)(reproduce)
 for command in (sweep, verdict, export, doctor):
     app.command()(command)
+app.command(epilog=QUALIFY_EPILOG)(qualify)
 app.add_typer(runs, name="runs")
 app.add_typer(group, name="env")
 app.command()(recipes)

@@ -1,0 +1,68 @@
+"""`ragen-verl qualify`."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ragen_verl.cli.console import console
+
+COLOURS = {"PASS": "green", "FAIL": "bold red", "SKIPPED": "yellow"}
+EPILOG = """Examples:
+
+ragen-verl qualify --minutes 20
+
+ragen-verl qualify --device cpu --only engine --only memory"""
+
+
+def qualify(
+    minutes: int = typer.Option(5, "--minutes", help="About how long: 5, 20 or 60; more of them measure more."),
+    device: str = typer.Option(None, "--device", help="cuda or cpu; the GPU, where there is one."),
+    only: list[str] = typer.Option(
+        None, "--only", metavar="PART", help="versions, engine, memory, throughput, vllm, learning, steps; repeatable."
+    ),
+    out: Path = typer.Option(None, "--out", help="The folder; one that is there is gone on with."),
+) -> None:
+    """Check what this machine can run, whether its numbers are right, and how fast: one JSON file and one page.
+
+    Needs no network and installs nothing: models get random weights in the recipes' shapes, and the nano model learns.
+    Every part runs in a process of its own with a time limit. With the same --out finished parts are kept, unless
+    versions, device or minutes differ. Exit code 1 where a part failed.
+    """
+    from ragen_verl.qualify.kit import Kit, check
+    from ragen_verl.qualify.outcome import Outcome, Status
+    from ragen_verl.qualify.page import render
+
+    device, parts = check(device, minutes, only or [])
+    out = (out or Path("runs") / f"qualify-{datetime.now():%Y%m%d-%H%M%S}").resolve()
+    kit, screen = Kit(out, device, minutes), console()
+
+    def said(one: Outcome) -> None:
+        screen.print(f"[{COLOURS[one.status]}]{one.status}[/] {one.part} ({one.seconds:.0f} s): {escape(one.sentence)}")
+
+    try:
+        with screen.status(f"{', '.join(parts)} on {device} ..."):
+            kit.run(parts, said)
+    except KeyboardInterrupt:
+        screen.print("Stopped: what was finished is kept.")
+        raise typer.Exit(130) from None
+    finally:
+        report = kit.report()
+        (out / "qualify.json").write_text(json.dumps(report, indent=1) + "\n")
+        (out / "qualify.html").write_text(render(report), "utf-8")
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        for column in ("part", "result", "seconds"):
+            table.add_column(column, no_wrap=True)
+        table.add_column("what was found")
+        for one in kit.outcomes():
+            table.add_row(
+                one.part, f"[{COLOURS[one.status]}]{one.status}[/]", f"{one.seconds:.0f}", escape(one.sentence)
+            )
+        screen.print(table)
+        screen.print(f"{out / 'qualify.html'} and {out / 'qualify.json'}", markup=False, soft_wrap=True)
+    raise typer.Exit(int(any(one.status is Status.FAIL for one in kit.outcomes())))

@@ -1,0 +1,185 @@
+"""Running the parts one after the other, each in a process of its own that is ended with all it started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ragen_verl.doctor.facts import PACKAGES, nvidia_smi, version
+from ragen_verl.errors import RecipeError
+from ragen_verl.qualify import plan
+from ragen_verl.qualify.outcome import Outcome, Status
+
+PATIENCE = 40.0
+"""Seconds between asking a part to end and killing it: a training's own cluster takes 25 to come down."""
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A run of the kit in a folder; one that is there is gone on with.
+
+    Attributes:
+        out: the folder: parts/, logs/, models/, runs/, qualify.json, qualify.html.
+        device: "cuda" or "cpu".
+        minutes: of `plan.MINUTES`.
+    """
+
+    out: Path
+    device: str
+    minutes: int
+
+    def identity(self) -> dict[str, Any]:
+        """What finished parts have to agree on to be kept."""
+        versions = {name: version(name) for name in PACKAGES}
+        return {"device": self.device, "minutes": self.minutes, "gpus": gpus(self.device), "versions": versions}
+
+    def run(self, only: Sequence[str], said: Callable[[Outcome], None], limits: dict[str, float] | None = None) -> None:
+        """Runs what is missing, part by part; a part that fails or is ended stops none of the others.
+
+        Args:
+            only: names of the parts.
+            said: called with each part's outcome.
+            limits: seconds after which parts are ended; the plan's for those it does not name.
+        """
+        for folder in ("parts", "logs", "models", "runs"):
+            (self.out / folder).mkdir(parents=True, exist_ok=True)
+        identity, file = self.identity(), self.out / "identity.json"
+        if not file.exists() or json.loads(file.read_text("utf-8")) != identity:
+            for old in (self.out / "parts").glob("*.json"):
+                old.unlink()
+        file.write_text(json.dumps(identity, indent=1) + "\n")
+        for name in only:
+            before = Outcome.read(self.file(name))
+            if before and before.status in (Status.PASS, Status.SKIPPED):
+                said(before)
+                continue
+            said(self._part(name, (limits or {}).get(name, plan.limit(name, self.minutes))))
+
+    def file(self, name: str) -> Path:
+        """Of a part's outcome."""
+        return self.out / "parts" / f"{name}.json"
+
+    def outcomes(self) -> list[Outcome]:
+        """Of the parts that were run, in the plan's order; those that were cut short are SKIPPED."""
+        found = [outcome for name in plan.PARTS if (outcome := Outcome.read(self.file(name)))]
+        for one in found:
+            if one.status is Status.RUNNING:
+                one.skip("It was stopped before its end; what it had measured is kept.")
+        return found
+
+    def report(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {**self.identity(), "parts": [{**asdict(one), "status": str(one.status)} for one in self.outcomes()]}
+
+    def _part(self, name: str, limit: float) -> Outcome:
+        memory = min((gpu["memory_gb"] for gpu in gpus(self.device)), default=0.0)
+        settings = plan.settings(name, self.minutes, self.device, memory)
+        settings |= {"models": str(self.out / "models"), "runs": str(self.out / "runs")}
+        file, start = self.file(name), time.monotonic()
+        file.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "ragen_verl.qualify.part", name, str(file), json.dumps(settings)]
+        with (self.out / "logs" / f"{name}.txt").open("w") as log:
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment(self.device), start_new_session=True
+            )
+            try:
+                process.wait(limit)
+                ended = ""
+            except subprocess.TimeoutExpired:
+                ended = f"It was ended after its limit of {limit:.0f} s; what it had measured is kept."
+            finally:
+                end(process)
+        outcome = Outcome.read(file) or Outcome(name)
+        outcome.seconds = round(time.monotonic() - start, 1)
+        if outcome.status is Status.RUNNING:
+            outcome.status = Status.FAIL
+            outcome.sentence = ended or f"Its process ended with code {process.returncode}; see logs/{name}.txt."
+        outcome.write(file)
+        return outcome
+
+
+def environment(device: str) -> dict[str, str]:
+    """Of a part's process: no hub, and no accelerator where the CPU is measured."""
+    own = {
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    if device == "cpu":
+        own |= {"VERL_PLATFORM": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+    return {**os.environ, **own}
+
+
+def end(process: subprocess.Popen) -> None:
+    """Ends a part's process and everything it started, whatever session it is in; first asks, then kills."""
+    with suppress(psutil.NoSuchProcess):
+        family = list(_family(process.pid))
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
+        family += [one for one in _family(process.pid) if one not in family]
+        for one in family:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()  # psutil compares start times, so that a number in use again is another process
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _family(number: int) -> Iterator[psutil.Process]:
+    """The descendants of a process, and what shares a session with one of them or with it."""
+    sessions = {number}
+    with suppress(psutil.NoSuchProcess):
+        for one in psutil.Process(number).children(recursive=True):
+            with suppress(ProcessLookupError):
+                sessions.add(os.getsid(one.pid))
+            yield one
+    for one in psutil.process_iter():
+        with suppress(ProcessLookupError, PermissionError):
+            if one.pid != number and os.getsid(one.pid) in sessions:
+                yield one
+
+
+def gpus(device: str) -> list[dict[str, Any]]:
+    """Name and GB (10^9 bytes) of each GPU, by the driver."""
+    if device == "cpu" or not nvidia_smi():
+        return []
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    lines = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout.strip().splitlines()
+    pairs = [line.rpartition(",") for line in lines]
+    return [{"name": name.strip(), "memory_gb": round(float(mib) * 2**20 / 1e9, 1)} for name, _, mib in pairs]
+
+
+def check(device: str | None, minutes: int, only: Sequence[str]) -> tuple[str, list[str]]:
+    """The device and the parts that a command line asks for.
+
+    Raises:
+        RecipeError: there is no such part, device or number of minutes, or no GPU.
+    """
+    from ragen_verl.errors import nearest
+
+    if minutes not in plan.MINUTES:
+        raise RecipeError(f"--minutes is {minutes}: use {', '.join(map(str, plan.MINUTES))}.")
+    if unknown := [name for name in only if name not in plan.PARTS]:
+        raise RecipeError(f"--only names {unknown[0]!r}, which is no part: {nearest(unknown[0], plan.PARTS)}")
+    device = device or ("cuda" if nvidia_smi() else "cpu")
+    if device not in plan.DEVICES:
+        raise RecipeError(f"--device is {device}: use cuda or cpu.")
+    if device == "cuda" and not nvidia_smi():
+        raise RecipeError(
+            "--device is cuda but nvidia-smi lists no GPU: use --device cpu, or look at `ragen-verl doctor`."
+        )
+    return device, [name for name in plan.PARTS if name in only or not only]

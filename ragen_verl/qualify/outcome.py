@@ -1,0 +1,86 @@
+"""What a part of the kit found, and its file: written while the part runs, so that what was measured is not lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+
+class Status(str, Enum):
+    """How a part ended; `RUNNING` is what stands in the file of one that was stopped."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    SKIPPED = "SKIPPED"
+    RUNNING = "RUNNING"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass
+class Outcome:
+    """A part's result, plain data throughout.
+
+    Attributes:
+        part: its name.
+        status: how it ended.
+        sentence: what was found, or what is missing or went wrong.
+        seconds: wall-clock.
+        tables: title -> rows, each name -> number or text.
+        notes: how numbers were made, formulas and tolerances.
+        curve: points of a learning curve, (step, value) each.
+    """
+
+    part: str
+    status: Status = Status.RUNNING
+    sentence: str = ""
+    seconds: float = 0.0
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    curve: list[tuple[float, float]] = field(default_factory=list)
+
+    def row(self, table: str, **values: Any) -> None:
+        """Adds a row to a table."""
+        self.tables.setdefault(table, []).append(values)
+
+    def check(self, table: str, check: str, value: float, bound: float, why: str = "", least: bool = False) -> None:
+        """Adds a row that compares a value with a bound: at most, or at least. What is not finite never passes."""
+        ok = value >= bound if least else value <= bound  # False for nan
+        self.row(
+            table,
+            check=check,
+            value=value,
+            bound=("at least " if least else "at most ") + f"{bound:.3g}",
+            ok=ok,
+            why=why,
+        )
+
+    def judge(self, passed: str) -> None:
+        """PASS with a sentence, or FAIL with the names of the checks that failed."""
+        failed = [row["check"] for rows in self.tables.values() for row in rows if row.get("ok") is False]
+        self.status = Status.FAIL if failed else Status.PASS
+        self.sentence = f"{len(failed)} of the checks failed: {'; '.join(failed)}." if failed else passed
+
+    def skip(self, sentence: str) -> None:
+        """SKIPPED, for want of what the sentence names."""
+        self.status, self.sentence = Status.SKIPPED, sentence
+
+    def write(self, file: Path) -> None:
+        """Puts it into a file, whole or not at all."""
+        part = file.with_suffix(".part")
+        part.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n")
+        os.replace(part, file)
+
+    @classmethod
+    def read(cls, file: Path) -> Outcome | None:
+        """From its file; None where there is none that can be read."""
+        try:
+            found = json.loads(file.read_text("utf-8"))
+            return cls(**{**found, "status": Status(found["status"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None

@@ -1,0 +1,53 @@
+"""One part in this process, as the kit starts it.
+
+python -m ragen_verl.qualify.part NAME FOLDER SETTINGS   # settings: JSON
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ragen_verl.qualify.outcome import Outcome, Status
+from ragen_verl.qualify.plan import PARTS
+
+
+def run(name: str, file: Path, settings: dict[str, Any]) -> Outcome:
+    """Runs a part and writes its outcome, also while it runs; what it raises becomes FAIL.
+
+    Args:
+        name: of `PARTS`.
+        file: of the outcome.
+        settings: of the part; `save` is added, which writes the outcome so far.
+    """
+    outcome, start = Outcome(name), time.monotonic()
+
+    def save() -> None:
+        outcome.seconds = round(time.monotonic() - start, 1)
+        outcome.write(file)
+
+    save()
+    try:
+        module = importlib.import_module(f"ragen_verl.qualify.{PARTS[name].module}")
+        module.run(outcome, {**settings, "save": save})
+    except Exception as error:
+        traceback.print_exc()
+        says = (str(error).strip().splitlines() or [""])[-1][:300]
+        outcome.status, outcome.sentence = Status.FAIL, f"{type(error).__name__}: {says}"
+    save()
+    return outcome
+
+
+def _end(number: int, frame: Any) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)  # so that what a part started is ended by its own cleaning up
+    run(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]))

@@ -1,0 +1,73 @@
+"""Which parts there are, and what `--minutes` gives each: time, and settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+MINUTES = (5, 20, 60)
+DEVICES = ("cuda", "cpu")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the kit.
+
+    Attributes:
+        title: what it is, for tables.
+        module: of this package, with `run`.
+        share: of the minutes; a part stops adding settings when its share is over.
+        start: seconds on top until it is ended: imports, a cluster, a first compilation.
+    """
+
+    title: str
+    module: str
+    share: float
+    start: float
+
+
+PARTS = {
+    "versions": Part("versions, devices, memory", "versions", 0.02, 150),
+    "engine": Part("verl's FSDP2 engine against references", "engine", 0.12, 240),
+    "memory": Part("memory of each recipe on each card", "memory_map", 0.14, 180),
+    "throughput": Part("tokens a second of updates and log-probs", "throughput", 0.14, 240),
+    "vllm": Part("vLLM: generation, sleep and wake, weight push", "generation", 0.12, 240),
+    "learning": Part("a training of the nano model", "learning", 0.26, 300),
+    "steps": Part("seconds a step at the paper's size", "steps", 0.2, 300),
+}
+
+
+def limit(name: str, minutes: int) -> float:
+    """Seconds after which a part is ended: twice its share, and its start."""
+    return 2 * seconds(name, minutes) + PARTS[name].start
+
+
+def seconds(name: str, minutes: int) -> float:
+    """A part's share of the minutes."""
+    return PARTS[name].share * minutes * 60
+
+
+def settings(name: str, minutes: int, device: str, memory_gb: float) -> dict[str, Any]:
+    """What a part measures.
+
+    Args:
+        name: of the part.
+        minutes: of the whole kit.
+        device: "cuda" or "cpu".
+        memory_gb: of the smallest GPU; larger shapes need larger ones.
+    """
+    shapes = ["tiny"]
+    if device != "cpu":
+        shapes = ["Qwen2.5-0.5B"]
+        if minutes >= 20 and memory_gb > 40:
+            shapes.append("Qwen2.5-1.5B")
+        if minutes >= 60 and memory_gb > 70:
+            shapes.append("Qwen2.5-3B")
+    return {
+        "device": device,
+        "minutes": minutes,
+        "seconds": seconds(name, minutes),
+        "shapes": shapes,
+        "recipe": "nano/bandit" if minutes < 20 else "nano/frozen_lake",
+        "steps": {5: 8, 20: 16, 60: 30}[minutes],
+    }

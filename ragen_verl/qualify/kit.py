@@ -110,7 +110,7 @@ class Kit:
 
 
 def environment(device: str) -> dict[str, str]:
-    """Of a part's process: no hub, and no accelerator where the CPU is measured."""
+    """Of a part's process: no hub, and verl's own switch where the CPU is measured."""
     own = {
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -118,7 +118,7 @@ def environment(device: str) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
     }
     if device == "cpu":
-        own |= {"VERL_PLATFORM": "cpu", "CUDA_VISIBLE_DEVICES": ""}
+        own["VERL_PLATFORM"] = "cpu"
     return {**os.environ, **own}
 
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from ragen_verl.cpu.sizes import threads
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import SFT_LOSS, SFT_LR
 from ragen_verl.runs.cause import cause, ending
@@ -56,8 +55,6 @@ def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -
     (folder.path / "versions.json").write_text(json.dumps(versions(), indent=2))
     tracker = folder.path / TRACKER
     environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(tracker)}
-    if config.trainer.device == "cpu":
-        environment["OMP_NUM_THREADS"] = threads(config.model.path)
     line = command(folder.path, config.trainer.n_gpus_per_node)
     started, seen = time.time(), 0
     with folder.log_file.open("w") as log, ended_by_signals():

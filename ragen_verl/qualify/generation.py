@@ -82,8 +82,7 @@ def _numbers(outcome: Outcome, device: str) -> None:
     outcome.check("log-probs", "control: other weights differ", apart, 2 * BOUNDS[device], "nats, mean", least=True)
     _push(engine, model)
     outcome.check("log-probs", "after a weight push", _drift(engine, model, prompts), BOUNDS[device], "nats, mean")
-    del engine
-    _freed(device)
+    _free(engine, device)
 
 
 def _drift(engine: Any, model: Any, prompts: list[list[int]]) -> float:
@@ -135,8 +134,7 @@ def _speed(outcome: Outcome, shape: str, model: Path, device: str) -> None:
             tokens_per_second=count * new / took,
         )  # fmt: skip
     _phases(outcome, shape, engine, model, device)
-    del engine
-    _freed(device)
+    _free(engine, device)
 
 
 def _phases(outcome: Outcome, shape: str, engine: Any, model: Path, device: str) -> None:
@@ -164,9 +162,8 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def _freed(device: str) -> None:
-    gc.collect()
+def _free(engine: Any, device: str) -> None:
+    """Makes room for the next engine in this process."""
     if device != "cpu":
-        import torch
-
-        torch.cuda.empty_cache()
+        engine.sleep(level=2)
+    gc.collect()

@@ -5,6 +5,7 @@ python -m ragen_verl.qualify.part NAME FOLDER SETTINGS   # settings: JSON
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import signal
@@ -35,6 +36,7 @@ def run(name: str, file: Path, settings: dict[str, Any]) -> Outcome:
     save()
     try:
         module = importlib.import_module(f"ragen_verl.qualify.{PARTS[name].module}")
+        gc.freeze()  # verl collects garbage several times for each worker, and what was imported is none
         module.run(outcome, {**settings, "save": save})
     except Exception as error:
         traceback.print_exc()

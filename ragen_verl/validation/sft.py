@@ -106,7 +106,7 @@ def prepare(recipe: str, overrides: Sequence[str], data: Path, out: Path) -> Sup
         raise RecipeError(f"{data} has {len(chats)} chats and sft.batch_size is {block.batch_size}: lower it.")
     _check_lengths(config, ragen, data, chats)
     steps = len(chats) // block.batch_size * block.epochs
-    return Supervised(_verl_config(config, block, data, out), len(chats), steps)
+    return Supervised(verl_config(config, block, data, out), len(chats), steps)
 
 
 def _check_lengths(config: DictConfig, ragen: RagenConfig, data: Path, chats: list[dict[str, Any]]) -> None:
@@ -129,8 +129,15 @@ def _check_lengths(config: DictConfig, ragen: RagenConfig, data: Path, chats: li
             )
 
 
-def _verl_config(config: DictConfig, block: Sft, data: Path, out: Path) -> DictConfig:
-    """The configuration of verl's trainer."""
+def verl_config(config: DictConfig, block: Sft, data: Path, out: Path) -> DictConfig:
+    """The configuration of verl's trainer.
+
+    Args:
+        config: the recipe, resolved.
+        block: its `sft` block.
+        data: the demonstrations.
+        out: the run's folder.
+    """
     actor, out = config.actor_rollout_ref.actor, out.absolute()
     ranks = config.trainer.n_gpus_per_node
     micro = min(actor.ppo_micro_batch_size_per_gpu or 1, block.batch_size // ranks)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
+from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
 from ragen_verl.config import RagenConfig
@@ -18,6 +19,7 @@ from ragen_verl.evaluation.demonstrations import Demonstrator, demonstrate, plan
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.supervised import encode
 from ragen_verl.training.sft_dataset import DemonstrationDataset
+from ragen_verl.validation.sft import recipe_of, verl_config
 
 COUNT = 6
 
@@ -64,3 +66,12 @@ def test_the_stock_dataset_reads_the_file_and_masks_the_tag_too(made):
 def test_a_chat_that_is_too_long_is_an_error(made):
     with pytest.raises(ValueError, match=r"data\.max_length is 50"):
         dataset(DemonstrationDataset, made[0], max_length=50)[0]
+
+
+@pytest.mark.parametrize("recipe", ["nano/frozen_lake", "paper/sokoban_starpo_s", "paper/frozen_lake_ragen2"])
+def test_blocks_become_the_dataclasses_of_verls_trainer(recipe, tmp_path):
+    config, _, block = recipe_of(recipe, [], machine=False)
+    made = verl_config(config, block, tmp_path / "data.parquet", tmp_path / "out")
+    kinds = [type(omega_conf_to_dataclass(made[name])).__name__ for name in ("engine", "optim", "checkpoint")]
+    assert kinds == ["FSDPEngineConfig", "FSDPOptimizerConfig", "CheckpointConfig"]
+    assert made.data.train_batch_size % made.data.micro_batch_size_per_gpu == 0

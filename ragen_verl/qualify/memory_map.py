@@ -43,11 +43,14 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
             config = compose(name, [f"hardware={hardware}"])
             OmegaConf.resolve(config)
             config = OmegaConf.to_container(config)
-            for card in memory.CARDS:
-                found = memory.need(config, card)
+            found_on = {card: memory.need(config, card) for card in memory.CARDS}
+            left = {f"{card} GB": _left(found, card) for card, found in found_on.items()}
+            outcome.row("GB left of a card", recipe=name, hardware=hardware, **left)
+            for card, found in found_on.items():
                 total, fit = total + 1, fit + found.fits(card)
                 outcome.row(
-                    "computed", recipe=name, hardware=hardware, gpus=config["trainer"]["n_gpus_per_node"], card_gb=card,
+                    "how it adds up", recipe=name, hardware=hardware, card_gb=card,
+                    gpus=config["trainer"]["n_gpus_per_node"],
                     generating_gb=round(found.generating, 1), updating_gb=round(found.updating, 1), worst=found.moment,
                     host_gb=round(found.host, 1), rows_cached=found.cached, margin_gb=round(found.margin(card), 1),
                     fits=found.fits(card),
@@ -56,6 +59,11 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     outcome.judge(
         f"{fit} of {total} combinations of recipe, hardware variant and card fit, every row at its longest (computed)."
     )
+
+
+def _left(found: memory.Need, card: float) -> str:
+    """GB that are left, and whether that is enough."""
+    return f"{found.margin(card):+.1f}" + ("" if found.fits(card) else " (does not fit)")
 
 
 def _measure(outcome: Outcome, settings: dict[str, Any], deadline: float) -> None:

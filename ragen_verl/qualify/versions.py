@@ -35,7 +35,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     build = facts.torch.answer
     outcome.row("versions", package="CUDA of torch", version=build.get("cuda") or build.get("hip") or "none: CPU build")
     for name, value in facts.machine.items():
-        outcome.row("machine", what=name, value=", ".join(value) if isinstance(value, list) else value)
+        outcome.row("machine", what=name, value=(", ".join(value) or "-") if isinstance(value, list) else value)
     for number, gpu in enumerate(build.get("gpus") or []):
         outcome.row("machine", what=f"GPU {number}", value=f"{gpu['name']}, {gpu['memory_gb']:g} GB")
     problems = find(facts)

@@ -19,17 +19,21 @@ from ragen_verl.config.diagnostics import Diagnostics, Stop
 from ragen_verl.config.envs import Split, check_disjoint
 from ragen_verl.config.filter import Filter
 from ragen_verl.config.rollout import Rollout
-from ragen_verl.config.schema import FILLED, parse, unresolved
+from ragen_verl.config.schema import FILLED, at_least, parse, unresolved
 from ragen_verl.errors import RecipeError
 from ragen_verl.plugins import use_files
 
 
 @dataclass(frozen=True)
 class Run:
-    """Where the run writes: resolved config, versions, metrics, trajectories, checkpoints, summary; and how much."""
+    """Where the run writes: resolved config, versions, metrics, trajectories, checkpoints, summary; and how much.
+
+    `stall_minutes`: a part of a step that takes longer ends the run (`ragen_verl.training.watchdog`).
+    """
 
     dir: str = field(metadata=FILLED)
     tokens: bool = False
+    stall_minutes: float = field(default=60.0, metadata=at_least(0))
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ from ragen_verl.training.probes import data_parallel_ranks
 from ragen_verl.training.refill import Refill, informative
 from ragen_verl.training.step_plan import ModelPass, StepPlan
 from ragen_verl.training.trackers import samples, write_inside
+from ragen_verl.training.watchdog import Watchdog
 
 POLL_SECONDS = 0.02
 
@@ -89,6 +90,7 @@ class RagenTrainer(PPOTrainerSync):
         kept = self.ragen.kept_groups / self.ragen.train.groups
         self.monitor = TrainingMonitor(self.ragen, self.folder, config.trainer.default_local_dir, kept)
         self._met = InitialStates()
+        self._watchdog = Watchdog(self.ragen.run.stall_minutes, self.folder.error)
         super().__init__(config)
 
     def init(self) -> None:
@@ -98,6 +100,7 @@ class RagenTrainer(PPOTrainerSync):
         loss_mode = "vanilla" if policy_loss.loss_mode == TURN_MEAN else policy_loss.loss_mode
         with self.folder.keeps_cause(), configured(policy_loss, loss_mode=loss_mode):
             check_nodes()
+            self._watchdog.expect("the start of models and engine")
             super().init()
 
     def fit(self, agent_loop_manager: Any) -> None:
@@ -112,8 +115,10 @@ class RagenTrainer(PPOTrainerSync):
         if self.global_steps:  # a resumed run has its first validation behind it
             with open_dict(self.config):
                 self.config.trainer.val_before_train = False
+        self._watchdog.look_after(agent_loop_manager.agent_loop_workers)
         with self.folder.keeps_cause():
             super().fit(agent_loop_manager)
+            self._watchdog.rest()
             recipe = self.folder.recipe or self.config.trainer.experiment_name
             self.folder.finish(recipe=recipe, seed=self.ragen.train.seed)
             learning_curve([self.folder], self.folder.curve, self.config.trainer.experiment_name)
@@ -127,6 +132,7 @@ class RagenTrainer(PPOTrainerSync):
 
     def on_validate_begin(self) -> None:
         """Does what verl does, after the phase was written to the run's folder."""
+        self._watchdog.expect("an evaluation")
         self.folder.phase.write_text("evaluating on held-out states")
         super().on_validate_begin()
 
@@ -170,6 +176,7 @@ class RagenTrainer(PPOTrainerSync):
         """verl's update, or none where the filter left no group; the run ends after too many of those in a row."""
         self._reader.clear()
         self._plan = None
+        self._watchdog.expect(f"the episodes of step {self.global_steps}")
         try:
             batch = super()._step_once(metrics, timing_raw, sample_batch_size)
             self._empty_steps = 0
@@ -186,6 +193,7 @@ class RagenTrainer(PPOTrainerSync):
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
         """Adds metrics over all trajectories, drops failed ones and filtered groups, and deals the rest to updates."""
+        self._watchdog.expect(f"a pass over the model in step {self.global_steps}")
         played = self._reader.read(batch)
         kept = self._select(batch, played, metrics)
         if not kept:
@@ -283,6 +291,7 @@ class RagenTrainer(PPOTrainerSync):
             metrics.update({f"{SECONDS}/{name}": seconds for name, seconds in self.timing_raw.items()})
         else:
             super()._compute_metrics(batch, metrics, *args, **kwargs)
+        self._watchdog.expect(f"the end of step {self.global_steps}: logging, a checkpoint or an evaluation")
         reason = self.monitor.step(self.global_steps, metrics)
         self.folder.log(self.global_steps, metrics)
         if reason:
@@ -379,6 +388,7 @@ class RagenTrainer(PPOTrainerSync):
             updated: the config of the model that is updated, if one is.
         """
         plan, one = self._plan, self._plan.passes[name]
+        self._watchdog.expect(f"the pass {name} of step {self.global_steps}")
         values: dict[str, Any] = {
             "micro_batch_size_per_gpu": one.micro_batch(plan.per_rank),
             "use_dynamic_bsz": one.micro is None,  # the critic's engine has a switch that no key reaches

@@ -1,0 +1,74 @@
+"""A run that would wait for ever is ended: verl has no limit for a hung engine, or for episodes whose worker died."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import ray
+
+STALLED = 70
+"""Exit code of the trainer's process (EX_SOFTWARE)."""
+
+LOOK_SECONDS = 5
+
+
+class Watchdog(threading.Thread):
+    """Ends this process where nothing was heard for a time or an actor is dead; Ray then ends the other actors.
+
+    The cause goes to a file, and where each thread stands to stderr.
+
+    Args:
+        minutes: how long a part of a step may take; 0 is for ever.
+        file: for the cause.
+    """
+
+    def __init__(self, minutes: float, file: Path) -> None:
+        super().__init__(name="watchdog", daemon=True)
+        self.minutes, self.file = minutes, file
+        self._expected: tuple[str, float] | None = None
+        self._calls: dict[Any, Any] = {}
+
+    def expect(self, what: str) -> None:
+        """Starts the time anew; `what` is what the trainer now waits for, in a few words."""
+        self._expected = what, time.monotonic()
+        if self.ident is None:
+            self.start()
+
+    def look_after(self, actors: Iterable[Any]) -> None:
+        """From now on these Ray actors have to live."""
+        self._calls = {actor: actor.__ray_ready__.remote() for actor in actors}
+
+    def rest(self) -> None:
+        """Nothing is waited for, and no actor has to live."""
+        self._expected, self._calls = None, {}
+
+    def run(self) -> None:
+        """Looks every few seconds, until the process ends."""
+        while (reason := self._reason()) is None:
+            time.sleep(LOOK_SECONDS)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(f"{reason} The log says where the trainer stood.\n")
+        faulthandler.dump_traceback(all_threads=True)
+        os._exit(STALLED)
+
+    def _reason(self) -> str | None:
+        """Why the run cannot go on, or None."""
+        if self._expected and self.minutes:
+            what, since = self._expected
+            if time.monotonic() - since > 60 * self.minutes:
+                limit = f"{self.minutes:g} minutes (ragen.run.stall_minutes)"
+                return f"StalledError: {what} took more than {limit}. What the workers said is in Ray's logs."
+        for actor, call in list(self._calls.items()):
+            if ray.wait([call], timeout=0)[0]:
+                try:
+                    ray.get(call)
+                except ray.exceptions.RayActorError as error:
+                    return f"WorkerDiedError: {error.args[0] if error.args else error}".splitlines()[0]
+                self._calls[actor] = actor.__ray_ready__.remote()
+        return None

@@ -9,6 +9,7 @@ import typer
 
 from ragen_verl.cli.console import console
 from ragen_verl.cli.eval import bar
+from ragen_verl.cli.recipes import composed
 from ragen_verl.errors import RecipeError
 
 EPILOG = """Examples:
@@ -45,18 +46,15 @@ def demonstrate(
     Prompts and answer format are those of the recipe: `ragen.rollout.think=false` gives answers without thoughts. No
     seed is one of the recipe's training or held-out seeds. The same arguments give the same chats.
     """
-    from ragen_verl.cli.recipes import check
     from ragen_verl.config import RagenConfig
     from ragen_verl.convert.chats import sft
     from ragen_verl.convert.parquet import LAST_ONLY, SUFFIX, dialogue, write
     from ragen_verl.evaluation.demonstrations import SEED, Demonstrator, plan_of
     from ragen_verl.evaluation.demonstrations import demonstrate as play
-    from ragen_verl.validation.composition import compose
 
-    check(recipe)
     if out.suffix != SUFFIX:
         raise RecipeError(f"--out is {out} but chats are written as Parquet, which verl reads: end it with {SUFFIX}.")
-    config = compose(recipe, overrides or [])
+    config = composed(recipe, overrides or [])
     ragen = RagenConfig.from_omegaconf(config)
     if thoughts is not None and not ragen.rollout.think:
         raise RecipeError("--thoughts does nothing, for ragen.rollout.think is false: leave it out.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ragen_verl.cli.recipes import composed
 from ragen_verl.config import RagenConfig
 from ragen_verl.env import make
 from ragen_verl.env.registry import resolve
@@ -30,9 +31,7 @@ def sections(
     """
     protocol, options = Protocol(), {}
     if recipe is not None:
-        from ragen_verl.validation.composition import compose
-
-        config = compose(recipe)
+        config = composed(recipe, [])
         ragen = RagenConfig.from_omegaconf(config)
         protocol, options = ragen.rollout.protocol(), dict(config.data.apply_chat_template_kwargs or {})
         kwargs = {**_arguments(ragen, id, recipe), **kwargs}

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ragen_verl.cli.console import console
+from ragen_verl.cli.recipes import composed
 
 EPILOG = """Policies: random, oracle, human, api:MODEL[@URL], hf:FOLDER. Examples:
 
@@ -47,10 +48,9 @@ def evaluate(
     from ragen_verl.evaluation.runner import evaluate as play
     from ragen_verl.evaluation.spec import Spec
     from ragen_verl.evaluation.summary import comparisons, markdown, results, table
-    from ragen_verl.validation.composition import compose
 
     specs = [Spec.parse(text) for text in policy]
-    config = compose(recipe, overrides or [])
+    config = composed(recipe, overrides or [])
     ragen = RagenConfig.from_omegaconf(config)
     plan = episodes(ragen, samples, states)
     held_out = config.actor_rollout_ref.rollout.val_kwargs

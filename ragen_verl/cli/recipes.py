@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.table import Table
@@ -12,6 +13,9 @@ from rich.table import Table
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import SWEEPS
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
 #: beside the folders are pieces too.
@@ -45,6 +49,18 @@ def check(recipe: str) -> None:
     if recipe in [name for name, _ in find("sweep")]:
         raise RecipeError(f"{recipe!r} is a sweep of several runs: run `ragen-verl sweep {recipe}`.")
     raise RecipeError(f"There is no recipe {recipe!r} (`ragen-verl recipes` lists them): {nearest(recipe, names)}")
+
+
+def composed(recipe: str, overrides: list[str]) -> DictConfig:
+    """A recipe of that name or file with overrides.
+
+    Raises:
+        RecipeError: there is none, or it cannot be composed.
+    """
+    from ragen_verl.validation.composition import compose
+
+    check(recipe)
+    return compose(recipe, overrides)
 
 
 def summary(text: str) -> str:

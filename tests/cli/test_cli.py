@@ -163,8 +163,9 @@ def test_summary_of_a_recipe(text, expected):
 )
 def test_unknown_recipes_are_refused_before_anything_starts(recipe, hint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run("train", recipe)
-    assert result.exit_code == 2 and hint in result.stderr
+    for command in (["train"], ["eval", "--policy", "random"], ["demonstrate", "--out", "new.parquet"]):
+        result = run(*command, recipe)
+        assert result.exit_code == 2 and hint in result.stderr, command
     assert list(tmp_path.iterdir()) == []
 
 

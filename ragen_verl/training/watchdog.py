@@ -69,6 +69,6 @@ class Watchdog(threading.Thread):
                 try:
                     ray.get(call)
                 except ray.exceptions.RayActorError as error:
-                    return f"WorkerDiedError: {error.args[0] if error.args else error}".splitlines()[0]
+                    return f"WorkerDiedError: {actor}: {error}".splitlines()[0]
                 self._calls[actor] = actor.__ray_ready__.remote()
         return None

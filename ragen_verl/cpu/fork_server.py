@@ -88,6 +88,7 @@ def listen(path: str) -> socket.socket:
 def serve(path: str, listener: socket.socket, modules: Iterable[str] = MODULES) -> None:
     """Imports `modules` and forks a child for each client, until the parent process ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    atexit.register(_quiet)  # before all others, so that a child calls it after them
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
@@ -137,6 +138,12 @@ def _become(connection: socket.socket) -> NoReturn:
     else:
         runpy.run_path(script, run_name="__main__")
     sys.exit()
+
+
+def _quiet() -> None:
+    """What libraries written in C++ say at a process's end (nanobind: of leaks) is not a run's last word."""
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 2)
 
 
 def _attend(connection: socket.socket) -> None:

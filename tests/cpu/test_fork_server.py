@@ -108,6 +108,14 @@ def test_a_forked_driver_is_a_process_with_an_exit_code(tmp_path, driver):
     assert said["cwd"] == said["path"][0] == str(tmp_path)
 
 
+def test_the_last_line_of_a_driver_is_its_own(tmp_path, driver):
+    script = "import os, sys\nclass Noisy:\n    def __del__(self, write=os.write): write(2, b'leaked')\none = Noisy()\n"
+    with server(tmp_path / "socket", ()):
+        wait_for(tmp_path / "socket")
+        assert driver(script=f"{script}sys.exit('the reason')").wait(60) == 1
+    assert (tmp_path / "output").read_text() == "the reason\n"
+
+
 def test_a_signal_to_its_group_ends_a_forked_driver(tmp_path, driver):
     with server(tmp_path / "socket", ()):
         wait_for(tmp_path / "socket")

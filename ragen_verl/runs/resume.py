@@ -14,7 +14,14 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 
 # what may differ between two parts of one run: where it stands, where it starts, and to evaluate in place of training
-FREE = ("ragen.run.dir", "data.ragen", "trainer.default_local_dir", "trainer.val_only", "trainer.resume_mode")
+FREE = (
+    "ragen.run.dir",
+    "ragen.run.stall_minutes",
+    "data.ragen",
+    "trainer.default_local_dir",
+    "trainer.val_only",
+    "trainer.resume_mode",
+)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any
 
@@ -16,6 +17,10 @@ from xdist.scheduler import LoadFileScheduling
 # and its vendored packages, which it adds to the path, would pass for installed ones in importlib.metadata
 sys.path[:] = [path for path in sys.path if not path.endswith("setuptools/_vendor")]
 
+
+# a job in a shell's background ignores Ctrl-C, and so would the processes that tests send it to
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a busy machine is no fault of a test
 settings.register_profile("without a deadline", deadline=None)

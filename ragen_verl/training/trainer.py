@@ -388,7 +388,7 @@ class RagenTrainer(PPOTrainerSync):
             updated: the config of the model that is updated, if one is.
         """
         plan, one = self._plan, self._plan.passes[name]
-        self._watchdog.expect(f"the pass {name} of step {self.global_steps}")
+        self._watchdog.expect(f"the pass {name}")
         values: dict[str, Any] = {
             "micro_batch_size_per_gpu": one.micro_batch(plan.per_rank),
             "use_dynamic_bsz": one.micro is None,  # the critic's engine has a switch that no key reaches

@@ -37,12 +37,13 @@ class Watchdog(threading.Thread):
     def expect(self, what: str) -> None:
         """Starts the time anew; `what` is what the trainer now waits for, in a few words."""
         self._expected = what, time.monotonic()
-        if self.ident is None:
-            self.start()
+        if self.minutes:
+            self._watch()
 
     def look_after(self, actors: Iterable[Any]) -> None:
         """From now on these Ray actors have to live."""
         self._calls = {actor: actor.__ray_ready__.remote() for actor in actors}
+        self._watch()
 
     def rest(self) -> None:
         """Nothing is waited for, and no actor has to live."""
@@ -56,6 +57,10 @@ class Watchdog(threading.Thread):
         self.file.write_text(f"{reason} The log says where the trainer stood.\n")
         faulthandler.dump_traceback(all_threads=True)
         os._exit(STALLED)
+
+    def _watch(self) -> None:
+        if self.ident is None:
+            self.start()
 
     def _reason(self) -> str | None:
         """Why the run cannot go on, or None."""

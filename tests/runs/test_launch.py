@@ -60,7 +60,13 @@ def start(folder: RunFolder, then: str) -> subprocess.Popen:
     """A `train` in a process of its own, once the stand-in waits."""
     code = DRIVER.format(folder=str(folder.path), stand_in=stand_in(folder.path, then))
     pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=pipe,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup has it ignored
+    )
     until(lambda: folder.log_file.exists() and "waiting" in folder.log_file.read_text())
     return process
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,7 @@ from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.overrides import WorkerGroupProxy
 from ragen_verl.training.step_plan import ModelPass, StepPlan, rows_per_rank, spread_environments
 from ragen_verl.training.trainer import RagenTrainer
+from ragen_verl.training.watchdog import Watchdog
 
 N, GROUPS = 4, 16
 PASS = st.builds(ModelPass, st.integers(1, 6), st.none() | st.integers(1, 20))
@@ -170,6 +172,7 @@ def trainer(
     """A trainer with a batch of `kept` trajectories in hand, without verl's set-up."""
     block = {"ppo_mini_batch_size": mini, "ppo_micro_batch_size_per_gpu": micro, "use_dynamic_bsz": False}
     made = object.__new__(RagenTrainer)
+    made._watchdog = Watchdog(0, Path())
     made.config = OmegaConf.create(
         {
             "actor_rollout_ref": {

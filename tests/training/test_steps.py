@@ -24,6 +24,7 @@ from ragen_verl.training import advantages, batch
 from ragen_verl.training.agent_loop import to_outputs
 from ragen_verl.training.monitoring import TrainingMonitor
 from ragen_verl.training.trainer import RagenTrainer
+from ragen_verl.training.watchdog import Watchdog
 
 P, N = 4, 2
 ENGINE = SimpleNamespace(steps={"min_global_steps": 0, "max_global_steps": 0})
@@ -65,7 +66,7 @@ def make(tmp_path, monkeypatch):
         for module in (trainer_base, padding_utils, batch, advantages):
             monkeypatch.setattr(module, "tq", queue)
         made = object.__new__(RagenTrainer)
-        made._met = InitialStates()
+        made._met, made._watchdog = InitialStates(), Watchdog(0, tmp_path / "error.txt")
         made.config = composed(
             "nano/frozen_lake",
             f"ragen.train.envs.0.groups={P}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -12,6 +13,7 @@ from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.training.agent_loop import RECORD, to_outputs
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.step_plan import ModelPass, StepPlan
+from ragen_verl.training.watchdog import Watchdog
 
 RagenTrainer = verl.trainer.ppo.v1.get_trainer_cls("ragen_sync")
 
@@ -69,6 +71,7 @@ class Workers:
 
 def test_a_pass_of_the_critic_has_the_recipes_micro_batches() -> None:
     trainer, workers = RagenTrainer.__new__(RagenTrainer), Workers()
+    trainer._watchdog = Watchdog(0, Path())
     trainer.critic_wg = workers
     passes = {"values": ModelPass(1, 4), "critic": ModelPass(2, None)}
     trainer._plan = StepPlan(TrajectoryBatch((), (), ()), ranks=1, passes=passes, per_rank=8)
@@ -86,6 +89,7 @@ def test_leaving_the_adapter_out_is_for_the_reference_alone(monkeypatch) -> None
 
     monkeypatch.setattr(verl.trainer.ppo.v1.PPOTrainer, "_compute_ref_log_prob", leave_out)
     trainer = RagenTrainer.__new__(RagenTrainer)
+    trainer._watchdog = Watchdog(0, Path())
     trainer.ref_in_actor, trainer.actor_rollout_wg = True, Workers()
     trainer._plan = StepPlan(TrajectoryBatch((), (), ()), ranks=1, passes={"ref": ModelPass()}, per_rank=8)
     assert trainer._compute_ref_log_prob(SimpleNamespace(extra_info={}), {}).extra_info == {}

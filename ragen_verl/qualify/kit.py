@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from ragen_verl.doctor.facts import PACKAGES, nvidia_smi, version
-from ragen_verl.errors import RecipeError
+from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.qualify import plan
 from ragen_verl.qualify.outcome import Outcome, Status
 
@@ -169,8 +169,6 @@ def check(device: str | None, minutes: int, only: Sequence[str]) -> tuple[str, l
     Raises:
         RecipeError: there is no such part, device or number of minutes, or no GPU.
     """
-    from ragen_verl.errors import nearest
-
     if minutes not in plan.MINUTES:
         raise RecipeError(f"--minutes is {minutes}: use {', '.join(map(str, plan.MINUTES))}.")
     if unknown := [name for name in only if name not in plan.PARTS]:

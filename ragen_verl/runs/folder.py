@@ -32,6 +32,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.doctor.facts import nvidia_smi, version
+from ragen_verl.errors import RecipeError
 from ragen_verl.names import (
     CHECKPOINT,
     HELD_OUT,
@@ -141,6 +142,17 @@ class RunFolder:
     def write_verdict(self, record: dict[str, Any]) -> None:
         """The verdict so far."""
         self.verdict.write_text(json.dumps(record, indent=2))
+
+    def make(self) -> None:
+        """Makes the folder where there is none.
+
+        Raises:
+            RecipeError: it cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecipeError(f"The run's folder {self.path} cannot be made: {error.strerror}.") from error
 
     @contextmanager
     def keeps_cause(self) -> Iterator[None]:

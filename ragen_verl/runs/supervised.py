@@ -47,10 +47,7 @@ def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -
     Raises:
         RecipeError: the folder cannot be made, or the training failed; with the cause.
     """
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecipeError(f"The run's folder {folder.path} cannot be made: {error.strerror}.") from error
+    folder.make()
     OmegaConf.save(config, folder.path / CONFIG)
     (folder.path / "versions.json").write_text(json.dumps(versions(), indent=2))
     tracker = folder.path / TRACKER

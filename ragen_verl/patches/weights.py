@@ -1,4 +1,5 @@
-"""The push of weights from verl 0.9.1's trainer into vLLM 0.24 to 0.32: tied weights, adapters, an engine that fails.
+"""The push of weights from verl 0.9.1's trainer into vLLM 0.24 to 0.32: tied weights, adapters, an engine that fails, several
+trainings on one machine.
 
 A push goes through one socket: the trainer's process sends a bucket of tensors and waits until the engine's has loaded
 it (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py).
@@ -6,6 +7,7 @@ it (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py).
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -94,6 +96,31 @@ def _watch_the_engine(module: ModuleType) -> None:
     receiver._cleanup = cleaning
 
 
+def of_this_cluster(handle: str) -> str:
+    """A socket's name that no other Ray cluster of the machine has.
+
+    verl names the socket after Ray's job, which is number 1 in every local cluster, so that two trainings on one machine
+    would push their weights into each other's engines (verl/workers/rollout/vllm_rollout/utils.py:416).
+    """
+    cluster = os.environ.get("RAY_RAYLET_PID")
+    stem, dot, suffix = handle.rpartition(".")
+    return f"{stem}-{cluster}{dot}{suffix}" if cluster and handle.startswith("ipc://") else handle
+
+
+def _own_sockets(module: ModuleType) -> None:
+    for side in (module.BucketedWeightSender, module.BucketedWeightReceiver):
+
+        def own(self: Any, zmq_handle: str, *args: Any, _init: Callable = side.__init__, **kwargs: Any) -> None:
+            _init(self, of_this_cluster(zmq_handle), *args, **kwargs)
+
+        side.__init__ = wraps(side.__init__)(own)
+
+
+def _mend_the_transfer(module: ModuleType) -> None:
+    _own_sockets(module)
+    _watch_the_engine(module)
+
+
 def _load_in_pieces(module: ModuleType) -> None:
     """verl calls `load_weights` once a bucket.
 
@@ -109,6 +136,6 @@ def _load_in_pieces(module: ModuleType) -> None:
 
 WEIGHT_PATCHES: dict[str, Callable[[ModuleType], None]] = {
     "verl.workers.rollout.vllm_rollout.vllm_rollout": _keep_the_answer,
-    "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer": _watch_the_engine,
+    "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer": _mend_the_transfer,
     "vllm.model_executor.models.utils": _load_in_pieces,
 }

@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from ragen_verl.patches import weights
-from ragen_verl.patches.weights import WatchedSocket, _load_in_pieces, _watch_the_engine
+from ragen_verl.patches.weights import WatchedSocket, _load_in_pieces, _own_sockets, _watch_the_engine, of_this_cluster
 
 
 @pytest.fixture
@@ -78,6 +78,28 @@ def test_what_the_engine_raised_is_not_hidden_by_its_cleanup() -> None:
     receiver = Receiver()
     receiver._cleanup()
     assert receiver.closed
+
+
+def test_both_sides_of_a_push_name_their_cluster_in_the_socket(monkeypatch) -> None:
+    class Side:
+        def __init__(self, zmq_handle, bucket_size_mb=512, use_shm=False):
+            self.zmq_handle, self.bucket_size_mb, self.use_shm = zmq_handle, bucket_size_mb, use_shm
+
+    module = ModuleType("bucketed_weight_transfer")
+    module.BucketedWeightSender = type("Sender", (Side,), {"__init__": Side.__init__})
+    module.BucketedWeightReceiver = type("Receiver", (Side,), {"__init__": Side.__init__})
+    _own_sockets(module)
+
+    def names(cluster: str) -> set[str]:
+        monkeypatch.setenv("RAY_RAYLET_PID", cluster)
+        sender = module.BucketedWeightSender("ipc:///tmp/push-01000000.sock", 16, use_shm=True)
+        assert (sender.bucket_size_mb, sender.use_shm) == (16, True)
+        return {sender.zmq_handle, module.BucketedWeightReceiver(zmq_handle="ipc:///tmp/push-01000000.sock").zmq_handle}
+
+    first, second = names("11"), names("12")
+    assert len(first) == len(second) == 1 and first != second
+    monkeypatch.delenv("RAY_RAYLET_PID")
+    assert of_this_cluster("ipc:///tmp/push.sock") == "ipc:///tmp/push.sock"
 
 
 class Loader:

@@ -99,8 +99,8 @@ def _watch_the_engine(module: ModuleType) -> None:
 def of_this_cluster(handle: str) -> str:
     """A socket's name that no other Ray cluster of the machine has.
 
-    verl names the socket after Ray's job, which is number 1 in every local cluster, so that two trainings on one machine
-    would push their weights into each other's engines (verl/workers/rollout/vllm_rollout/utils.py:416).
+    verl names the socket after Ray's job, which is number 1 in every local cluster: two trainings on one machine would
+    push their weights into each other's engines (verl/workers/rollout/vllm_rollout/utils.py:416).
     """
     cluster = os.environ.get("RAY_RAYLET_PID")
     stem, dot, suffix = handle.rpartition(".")

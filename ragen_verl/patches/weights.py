@@ -1,5 +1,4 @@
-"""The push of weights from verl 0.9.1's trainer into vLLM 0.24 to 0.32: tied weights, adapters, an engine that fails, several
-trainings on one machine.
+"""The push of weights from verl 0.9.1's trainer into vLLM 0.24 to 0.32: tied weights, adapters, an engine that fails.
 
 A push goes through one socket: the trainer's process sends a bucket of tensors and waits until the engine's has loaded
 it (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py).

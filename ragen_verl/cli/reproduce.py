@@ -42,7 +42,10 @@ def reproduce(
     report_only: bool = typer.Option(False, "--report-only", help="Run nothing, collect and judge what is there."),
     page: bool = typer.Option(False, "--page", help=f"Write {PAGE} from the results."),
     runs: Path = typer.Option(Path("runs/sweeps"), help="Where runs are kept; what is there is not run again."),
-    out: Path = typer.Option(Path("benchmarks/results/reproduction"), help="Where results and pictures go."),
+    out: Path = typer.Option(
+        Path("benchmarks/results/reproduction"),
+        help="Where results and pictures go. The runs of a result that is there count and are not run again.",
+    ),
 ) -> None:
     """Run an experiment on a claim of the papers, judge it by its protocol, and keep every outcome.
 
@@ -65,9 +68,9 @@ def reproduce(
         wanted = _numbers(seeds)
         if dry_run:
             for sweep in chosen:
-                _print_commands(sweep, runs, only, wanted)
+                _print_commands(sweep, runs, out, only, wanted)
             return
-        failed = 0 if report_only else sum(_run(sweep, runs, only, wanted) for sweep in chosen)
+        failed = 0 if report_only else sum(_run(sweep, runs, out, only, wanted) for sweep in chosen)
         for sweep in chosen:
             _report(sweep, runs, out)
         raise typer.Exit(1 if failed else 0)
@@ -95,20 +98,22 @@ def _compose(recipe: str, overrides: list[str]) -> Mapping[str, Any]:
     return OmegaConf.to_container(prepare(recipe, overrides, machine=False).config)
 
 
-def _open_runs(sweep: Sweep, root: Path, only: list[str], seeds: list[int]) -> list[tuple[str, int, Any, Any]]:
+def _open_runs(
+    sweep: Sweep, root: Path, out: Path, only: list[str], seeds: list[int]
+) -> list[tuple[str, int, Any, Any]]:
     """Variant, seed, folder and state of the runs to start; what keeps others from counting is printed."""
-    from ragen_verl.reproduction.results import DAMAGED, MISSING, OTHER, UNFINISHED, collect
+    from ragen_verl.reproduction.results import DAMAGED, MISSING, OTHER, UNFINISHED, collect, read
 
-    found = collect(sweep, root, _compose, only)
+    found = collect(sweep, root, _compose, only, read(sweep.name, out))
     left_out = {(one["variant"], one["seed"]): one for one in found["left_out"]}
     done = {(one["variant"], one["seed"]) for one in found["runs"]}
     wanted = []
     for variant, seed, folder in sweep.runs(root, only, seeds):
         one = left_out.get((variant, seed))
         state = one["state"] if one else MISSING
-        if one and state == OTHER:
+        if one and state == OTHER and folder.path.exists():
             _say(f"{folder.path} does not count, its settings differ: {one['why']}. Move it away to run it again.")
-        if (variant, seed) not in done and state in (MISSING, UNFINISHED, DAMAGED):
+        if (variant, seed) not in done and (state in (MISSING, UNFINISHED, DAMAGED) or not folder.path.exists()):
             wanted.append((variant, seed, folder, state))
     return wanted
 
@@ -123,22 +128,22 @@ def _check(sweep: Sweep, variant: str, seed: int, folder: Any) -> None:
         raise RecipeError(f"{sweep.name}, variant {variant}: {error}") from error
 
 
-def _print_commands(sweep: Sweep, root: Path, only: list[str], seeds: list[int]) -> None:
+def _print_commands(sweep: Sweep, root: Path, out: Path, only: list[str], seeds: list[int]) -> None:
     from ragen_verl.reproduction.results import DAMAGED
 
-    for variant, seed, folder, state in _open_runs(sweep, root, only, seeds):
+    for variant, seed, folder, state in _open_runs(sweep, root, out, only, seeds):
         if state == DAMAGED:
             typer.echo(shlex.join(["mv", str(folder.path), f"{folder.path}.damaged"]))
         typer.echo(shlex.join(["ragen-verl", "train", sweep.recipe, *sweep.overrides_of(variant, seed, folder)]))
 
 
-def _run(sweep: Sweep, root: Path, only: list[str], seeds: list[int]) -> int:
+def _run(sweep: Sweep, root: Path, out: Path, only: list[str], seeds: list[int]) -> int:
     """Runs what is missing and returns how many runs failed."""
     from ragen_verl.reproduction.results import DAMAGED, set_aside
     from ragen_verl.reproduction.schedule import Task, devices, spread
     from ragen_verl.runs.launch import train
 
-    waiting = _open_runs(sweep, root, only, seeds)
+    waiting = _open_runs(sweep, root, out, only, seeds)
     for variant in dict.fromkeys(variant for variant, *_ in waiting):
         _check(sweep, *next(one for one in waiting if one[0] == variant)[:3])
     for _, _, folder, state in waiting:
@@ -166,9 +171,9 @@ def _report(sweep: Sweep, root: Path, out: Path) -> None:
     from ragen_verl.reproduction.figures import figure
     from ragen_verl.reproduction.judgement import judge_result
     from ragen_verl.reproduction.page import COMPARISON_COLUMNS, LEVEL_COLUMNS, comparison_rows, level_rows
-    from ragen_verl.reproduction.results import collect, write
+    from ragen_verl.reproduction.results import collect, read, write
 
-    result = collect(sweep, root, _compose)
+    result = collect(sweep, root, _compose, earlier=read(sweep.name, out))
     for one in result["left_out"]:
         _say(f"{one['variant']}, seed {one['seed']}, is {one['state']}. {one['why']}")
     found = judge_result(sweep, result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.reproduction.measure import NotMeasured, measured
+from ragen_verl.reproduction.measure import NotMeasured, measured, statistics_of
 from ragen_verl.reproduction.outcomes import DamagedRun
+from ragen_verl.reproduction.settings import compared, differing, packed, unpacked
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.resume import FREE, changes, flat, started
+from ragen_verl.runs.resume import started
 from ragen_verl.runs.sweep import Sweep
 
 __all__ = [
@@ -41,6 +41,10 @@ Compose = Callable[[str, list[str]], Mapping[str, Any]]
 """Recipe and overrides -> the resolved configuration; what composes needs verl's own files, so callers hand it in."""
 
 
+class OtherSettings(Exception):
+    """A run of an earlier result was made with other settings than those of today."""
+
+
 @dataclass(frozen=True)
 class RunState:
     """What a run's folder says.
@@ -61,14 +65,14 @@ def state_of(
 
     Args:
         folder: of the run.
-        settings: the configuration that it should have; None does not compare.
-        defaults: the recipe's configuration without overrides. A key that the run's version did not have yet, and that
-            nobody has set since, is no difference.
+        settings: those that it should have (`compared`); None does not compare.
+        defaults: the recipe's without overrides.
     """
     if not folder.path.is_dir() or not (folder.metrics.exists() or folder.summary.exists()):
         return RunState(MISSING)
-    if settings is not None and folder.recipe and (differing := other_settings(folder, settings, defaults)):
-        return RunState(OTHER, "; ".join(differing))
+    compares = settings is not None and folder.recipe
+    if compares and (found := differing(compared(started(folder).config), settings, defaults or {})):
+        return RunState(OTHER, "; ".join(found))
     if not folder.summary.exists():
         return RunState(UNFINISHED, folder.error.read_text().strip().splitlines()[-1] if folder.error.exists() else "")
     try:
@@ -81,30 +85,13 @@ def state_of(
     return RunState(DONE)
 
 
-def other_settings(
-    folder: RunFolder, settings: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
-) -> list[str]:
-    """Each setting in which a run differs, as `key: its value -> the value it should have`."""
-    usual = dict(flat(defaults)) if defaults else {}
-    found = changes(started(folder).config, settings)
-    return [
-        f"{key}: {_shown(before)} -> {_shown(after)}"
-        for key, before, after in found
-        if not (before is ... and key in usual and usual[key] == after) and key != "trainer.experiment_name"
-    ]
-
-
-def _shown(value: Any) -> str:
-    return "(none)" if value is ... else repr(value)
-
-
-def fingerprint(settings: Mapping[str, Any]) -> str:
-    """Of a configuration without what differs between its runs."""
-    kept = {key: value for key, value in flat(settings) if not key.startswith(FREE) and key != "ragen.train.seed"}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
-
-
-def collect(sweep: Sweep, root: Path, compose: Compose | None = None, only: Collection[str] = ()) -> dict[str, Any]:
+def collect(
+    sweep: Sweep,
+    root: Path,
+    compose: Compose | None = None,
+    only: Collection[str] = (),
+    earlier: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """The result of the runs that are there.
 
     Args:
@@ -112,6 +99,8 @@ def collect(sweep: Sweep, root: Path, compose: Compose | None = None, only: Coll
         root: the folder of all sweeps' runs.
         compose: to compare the settings of runs; None takes every finished run.
         only: variants; all, if there are none.
+        earlier: a result. Its runs count like folders that are no longer there, so that an experiment can be done in
+            parts and on several machines.
 
     Returns:
         `runs`, those that count, with what `measured` says, and `left_out` with a reason each.
@@ -119,40 +108,58 @@ def collect(sweep: Sweep, root: Path, compose: Compose | None = None, only: Coll
     runs: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
     wanted: dict[str, Mapping[str, Any]] = {}
+    kept = {(run["variant"], run["seed"]): run for run in earlier["runs"]} if earlier else {}
+    kept_settings = unpacked(earlier["settings"]) if earlier else {}
     defaults: Mapping[str, Any] = {}
     for variant, seed, folder in sweep.runs(root, only):
         state = state_of(folder)
-        if state.state != MISSING and compose:
-            defaults = defaults or compose(sweep.recipe, [])
-            overrides = sweep.overrides_of(variant, seed, folder)
+        before = kept.get((variant, seed)) if state.state == MISSING else None
+        if state.state == MISSING and not before:
+            continue
+        if compose:
+            defaults = defaults or compared(compose(sweep.recipe, []))
             if variant not in wanted:
-                wanted[variant] = compose(sweep.recipe, overrides)
-            state = state_of(folder, _with_seed(wanted[variant], seed), defaults)
+                wanted[variant] = compared(compose(sweep.recipe, sweep.overrides_of(variant, seed, folder)))
         found: dict[str, Any] = {"variant": variant, "seed": seed}
-        if state.state == DONE:
-            try:
+        try:
+            if before:
+                runs.append(_still_counts(before, sweep, kept_settings.get(variant, {}), wanted.get(variant), defaults))
+                continue
+            if compose:
+                state = state_of(folder, wanted[variant], defaults)
+            if state.state == DONE:
                 found |= measured(folder, sweep.protocol, sweep.panels)
                 runs.append(found | {"versions": _versions(folder)})
                 continue
-            except DamagedRun as error:
-                state = RunState(DAMAGED, str(error))
-            except NotMeasured as error:
-                state = RunState(UNMEASURED, str(error))
-        if state.state != MISSING:
-            left_out.append(found | {"state": state.state, "why": state.why.replace(str(root) + os.sep, "")})
+        except DamagedRun as error:
+            state = RunState(DAMAGED, str(error))
+        except NotMeasured as error:
+            state = RunState(UNMEASURED, str(error))
+        except OtherSettings as error:
+            state = RunState(OTHER, str(error))
+        left_out.append(found | {"state": state.state, "why": state.why.replace(str(root) + os.sep, "")})
     return {
         "schema": SCHEMA,
         "item": sweep.name,
-        "settings": {variant: fingerprint(one) for variant, one in wanted.items()},
+        "settings": packed({run["variant"]: wanted[run["variant"]] for run in runs} if compose else {}),
         "runs": runs,
         "left_out": left_out,
     }
 
 
-def _with_seed(settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    ragen = dict(settings["ragen"])
-    ragen["train"] = {**ragen["train"], "seed": seed}
-    return {**settings, "ragen": ragen}
+def _still_counts(
+    run: Mapping[str, Any],
+    sweep: Sweep,
+    settings: Mapping[str, Any],
+    wanted: Mapping[str, Any] | None,
+    defaults: Mapping[str, Any],
+) -> dict[str, Any]:
+    """A run of an earlier result, if its settings are those of today and nothing that is measured today is missing."""
+    if wanted is not None and (found := differing(settings, wanted, defaults)):
+        raise OtherSettings("; ".join(found))
+    if missing := sorted({*statistics_of(sweep.protocol)} - {*run["values"]} | {*sweep.panels} - {*run["curves"]}):
+        raise NotMeasured(f"The earlier result has no {missing[0]}.")
+    return dict(run)
 
 
 def _versions(folder: RunFolder) -> dict[str, str]:

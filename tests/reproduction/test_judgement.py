@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from protocol_runs import SEEDS, all_finished, compose, finish, read
 
 from ragen_verl.config.protocol import Event
@@ -20,6 +22,8 @@ from ragen_verl.reproduction.judgement import judge_result
 from ragen_verl.reproduction.measure import event_step, unpacked
 from ragen_verl.reproduction.outcomes import evaluation
 from ragen_verl.reproduction.page import comparison_rows, level_rows, page
+from ragen_verl.reproduction.settings import packed
+from ragen_verl.reproduction.settings import unpacked as unpacked_settings
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.sweep import Sweep
 
@@ -112,6 +116,60 @@ def test_a_key_that_came_later_at_its_default_is_no_difference(sweep: Sweep, roo
 
     assert not results.collect(sweep, root, with_new)["left_out"]
     assert len(results.collect(sweep, root, set_since)["left_out"]) == 15
+
+
+@pytest.fixture
+def earlier(sweep: Sweep, root: Path, tmp_path: Path) -> dict:
+    return results.read("small", results.write(results.collect(sweep, root, compose), tmp_path / "out").parent)
+
+
+def test_runs_of_an_earlier_result_count(sweep: Sweep, root: Path, earlier: dict) -> None:
+    whole = results.collect(sweep, root, compose)
+    folder(root, "b", SEEDS[1]).path.rename(root / "away")
+    for place in (root, root / "none"):
+        found = results.collect(sweep, place, compose, earlier=earlier)
+        assert found == json.loads(json.dumps(whole))
+        assert judge_result(sweep, found) == judge_result(sweep, whole)
+
+
+def test_a_folder_comes_before_an_earlier_result(sweep: Sweep, root: Path, earlier: dict) -> None:
+    one = folder(root, "a", SEEDS[0])
+    one.path.rename(root / "away")
+    finish(one, "a", SEEDS[0], 0.1)
+    changed = results.collect(sweep, root, compose, earlier=earlier)["runs"]
+    assert [run for run in changed if run not in earlier["runs"]] == [results.collect(sweep, root)["runs"][0]]
+    one.summary.unlink()
+    (left,) = results.collect(sweep, root, compose, earlier=earlier)["left_out"]
+    assert (left["variant"], left["seed"], left["state"]) == ("a", SEEDS[0], "unfinished")
+
+
+def test_an_earlier_result_of_other_settings_does_not_count(sweep: Sweep, root: Path, earlier: dict) -> None:
+    def faster(recipe: str, overrides: list[str]) -> dict:
+        made = compose(recipe, overrides)
+        return {**made, "lr": 2e-3} if made["ragen"]["variant"] == "b" else {**made, "new": {"key": 1}}
+
+    found = results.collect(sweep, root / "none", faster, earlier=earlier)
+    assert {run["variant"] for run in found["runs"]} == {"a", "c"}
+    assert {(one["variant"], one["state"], one["why"]) for one in found["left_out"]} == {
+        ("b", "of other settings", "lr: 0.001 -> 0.002")
+    }
+    assert {*found["settings"]} == {"all", "a", "c"}
+
+
+def test_an_earlier_result_without_a_statistic_does_not_count(sweep: Sweep, root: Path, earlier: dict) -> None:
+    now = replace(sweep, panels={**sweep.panels, "length": "rollout/length"})
+    found = results.collect(now, root / "none", compose, earlier=earlier)
+    assert not found["runs"] and {one["why"] for one in found["left_out"]} == {"The earlier result has no length."}
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b", "c"]),
+        st.dictionaries(st.sampled_from(["x", "y", "z"]), st.integers(0, 2) | st.none()),
+    )
+)
+def test_packed_settings_are_the_settings(variants: dict) -> None:
+    assert unpacked_settings(json.loads(json.dumps(packed(variants)))) == variants
 
 
 def test_files_that_were_cut_short_are_found(sweep: Sweep, root: Path) -> None:

@@ -10,8 +10,11 @@ from protocol_runs import SEEDS, SWEEP, finish, read
 from typer.testing import CliRunner
 
 from ragen_verl.cli import app
+from ragen_verl.cli.reproduce import _compose
 from ragen_verl.reproduction.catalogue import experiments
 from ragen_verl.reproduction.page import page
+from ragen_verl.reproduction.results import collect, write
+from ragen_verl.reproduction.settings import compared, packed
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def test_all_items_are_listed_with_cost_and_state() -> None:
     lines = run("--list").splitlines()
     assert len(lines) == 1 + len(experiments())
     found = next(line for line in lines if line.startswith("ragen_figure5 "))
-    assert "ragen_figure6, ragen_table1" in found and "GPU h, estimated" in found and found.endswith("not run")
+    assert "ragen_figure6, ragen_table1" in found and "GPU h, estimated" in found and found.rstrip().endswith("not run")
 
 
 def test_a_dry_run_prints_a_command_a_missing_run(file: Path, tmp_path: Path) -> None:
@@ -43,6 +46,21 @@ def test_a_dry_run_prints_a_command_a_missing_run(file: Path, tmp_path: Path) ->
     assert len(lines) == 15 and all(line.startswith("ragen-verl train nano/bandit ") for line in lines)
     (line,) = run(str(file), "--runs", str(tmp_path), "--dry-run", "--seeds", "5010000", "--only", "a").splitlines()
     assert "ragen.train.seed=5010000" in line and "algorithm=starpo_s" in line
+
+
+def test_a_run_of_the_committed_result_is_not_run_again(file: Path, tmp_path: Path) -> None:
+    sweep = read(tmp_path)
+    _, seed, folder = next(sweep.runs(tmp_path / "away", ["a"]))
+    finish(folder, "a", seed, 0.5)
+    result = collect(sweep, tmp_path / "away")
+    settings = compared(_compose(sweep.recipe, sweep.overrides_of("a", seed, folder)))
+    write({**result, "settings": packed({"a": settings})}, tmp_path / "out")
+    command = (str(file), "--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"))
+    lines = run(*command, "--dry-run").splitlines()
+    assert len(lines) == 14 and not any(f"/a/seed{seed}" in line for line in lines)
+    file.write_text(SWEEP.replace("a: [algorithm=starpo_s]", "a: [algorithm=starpo_grpo]"))
+    assert len(run(*command, "--dry-run").splitlines()) == 15
+    assert f"a, seed {seed}, is of other settings." in run(*command, "--report-only")
 
 
 def test_seeds_too_near_to_others_are_refused(file: Path) -> None:

@@ -211,11 +211,12 @@ def test_loss_settings_that_act_pass(overrides: str, baseline: DictConfig) -> No
     verl_accepts(config)
 
 
-# -- the page that explains them --------------------------------------------------------------------------------------
+# -- the pages that explain them --------------------------------------------------------------------------------------
 
 
-def test_every_name_of_an_algorithm_is_explained_on_the_page() -> None:
-    lines = (ROOT / "docs" / "algorithms.md").read_text().splitlines()
+def test_every_name_of_an_algorithm_is_explained_on_a_page() -> None:
+    pages = ("algorithms", "filters", "diagnostics")
+    lines = [line for page in pages for line in (ROOT / "docs" / f"{page}.md").read_text().splitlines()]
     code = "\n".join(line if line.startswith("    ") else "\n".join(re.findall("`([^`]+)`", line)) for line in lines)
     names = {
         *PRESETS, *ESTIMATORS, *WEIGHTS, *STRATEGIES, *SCORES, *POLICY_LOSSES, *AGGREGATIONS, *CONTEXTS,

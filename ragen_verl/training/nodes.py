@@ -1,8 +1,17 @@
-"""Whether every node of a Ray cluster has this package: verl sends episodes to all of them."""
+"""Whether the nodes of a Ray cluster fit together: the same packages, and one run's folder that all of them see.
+
+verl sends episodes to every node, and the ranks write their shards of a checkpoint where they run.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
 
 import ray
 from ray.exceptions import RayTaskError
@@ -10,26 +19,67 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ragen_verl.errors import RecipeError
 
+PACKAGES = ("ragen-verl", "verl", "torch", "transformers", "tensordict", "TransferQueue")
+"""Their objects and messages travel between the nodes."""
 
-def check_nodes() -> None:
-    """Ask each node of the running cluster for its version, if there are several.
+
+def check_nodes(folder: Path) -> None:
+    """Ask each node of the running cluster, if there are several.
+
+    Args:
+        folder: the run's; it is made if it is not there.
 
     Raises:
-        RecipeError: naming the first node that has none.
+        RecipeError: a node has another version of a package than this one, or none, or does not see the folder.
     """
     nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
     if len(nodes) < 2:
         return
-    ask = ray.remote(num_cpus=0)(version)  # by its name in the standard library: nothing of ours has to be there
-    answers = {
-        node: ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote("ragen-verl")
+    _check_versions(nodes)
+    _check_folder(nodes, folder)
+
+
+def _check_versions(nodes: Mapping[str, str]) -> None:
+    for package in PACKAGES:
+        here = _public(version(package))
+        for node, answer in _ask(nodes, version, package).items():
+            try:
+                there = _public(answer())
+            except (PackageNotFoundError, RayTaskError) as error:
+                raise RecipeError(
+                    f"The cluster's node {nodes[node]} has no {package}, so every episode sent to it would fail: "
+                    "install the same environment on all nodes."
+                ) from error
+            if there != here:
+                raise RecipeError(
+                    f"The cluster's node {nodes[node]} has {package} {there}, and {here} is what the trainer has: "
+                    "install the same environment on all nodes."
+                )
+
+
+def _check_folder(nodes: Mapping[str, str], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(prefix=".seen-by-all-nodes-", dir=folder) as mark:
+        for node, answer in _ask(nodes, os.path.isfile, mark.name).items():
+            if not answer():
+                raise RecipeError(
+                    f"The cluster's node {nodes[node]} does not see the run's folder {folder}, so its part of every "
+                    "checkpoint would be lost: set ragen.run.dir to a folder on a file system that all nodes share."
+                )
+
+
+def _ask(nodes: Mapping[str, str], function: Callable, *args: Any) -> dict[str, Callable[[], Any]]:
+    """Call a function of the standard library on every node at once: nothing of this package has to be there."""
+    task = ray.remote(num_cpus=0)(function)
+    return {
+        node: partial(
+            ray.get,
+            task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(*args),
+        )
         for node in nodes
     }
-    for node, answer in answers.items():
-        try:
-            ray.get(answer)
-        except (PackageNotFoundError, RayTaskError) as error:
-            raise RecipeError(
-                f"The cluster's node {nodes[node]} has no ragen-verl, so every episode sent to it would fail: install "
-                "the same environment on all nodes."
-            ) from error
+
+
+def _public(number: str) -> str:
+    """Without the build, which differs between a node with GPUs and one without (`2.11.0+cu130`, `2.11.0+cpu`)."""
+    return number.partition("+")[0]

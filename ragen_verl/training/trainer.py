@@ -99,7 +99,7 @@ class RagenTrainer(PPOTrainerSync):
         # the trainer weighs turns itself: it knows where they end, and the workers' loss does not
         loss_mode = "vanilla" if policy_loss.loss_mode == TURN_MEAN else policy_loss.loss_mode
         with self.folder.keeps_cause(), configured(policy_loss, loss_mode=loss_mode):
-            check_nodes()
+            check_nodes(self.folder.path)
             self._watchdog.expect("the start of models and engine")
             super().init()
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.training import nodes
 from ragen_verl.validation import model
 
 
@@ -48,23 +45,3 @@ def test_a_critic_takes_no_adapter(monkeypatch) -> None:
     model._check_passes(config("sdpa", critic={"lora_rank": 0}))
     with pytest.raises(RecipeError, match=r"critic\.model\.lora_rank is 8 .* set it to 0"):
         model._check_passes(config("sdpa", critic={"lora_rank": 8}))
-
-
-@pytest.mark.parametrize("bare", [None, "b"])
-def test_a_node_without_the_plugin_is_named(monkeypatch, bare: str | None) -> None:
-    """Ray's answers are made up here: a cluster of two machines is not at hand."""
-
-    def get(node: str) -> str:
-        if node == bare:
-            raise nodes.PackageNotFoundError("ragen-verl")
-        return "0.1.0"
-
-    asked = SimpleNamespace(options=lambda scheduling_strategy: SimpleNamespace(remote=lambda _: scheduling_strategy))
-    monkeypatch.setattr(nodes, "NodeAffinitySchedulingStrategy", lambda node, soft: node)
-    there = [{"NodeID": name, "NodeManagerHostname": f"host-{name}", "Alive": True} for name in ("a", "b")]
-    fake = SimpleNamespace(nodes=lambda: there, remote=lambda num_cpus: lambda function: asked, get=get)
-    monkeypatch.setattr(nodes, "ray", fake)
-    if bare is None:
-        return nodes.check_nodes()
-    with pytest.raises(RecipeError, match="node host-b has no ragen-verl"):
-        nodes.check_nodes()

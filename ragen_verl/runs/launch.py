@@ -32,6 +32,9 @@ REFUSED = 2
 """Exit code of a run that was refused before it started (`ragen_verl.validation.recipe`)."""
 WATCH_SECONDS = 0.5
 ENDING = (signal.SIGTERM, signal.SIGHUP)
+STARTS = 3
+"""Of Ray at most: a busy machine can miss its limits of 15 and 30 s (ray/_private/node.py:440); nothing is lost then."""
+LATE = "The current node timed out during startup"
 
 
 class Stopped(KeyboardInterrupt):
@@ -75,13 +78,19 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
         folder.wanted.touch()  # the trainer saves a checkpoint at the end of its step
 
     with folder.log_file.open("a") as file, ended_by_signals({signal.SIGUSR1: ask}):
-        process = begin(command(recipe, overrides), file)
-        try:
-            code = _watch(process, folder, console)
-        except BaseException as error:
-            stop(process)
-            _stopped(error, folder, console)
-            raise
+        for attempt in range(1, STARTS + 1):
+            begins = file.seek(0, os.SEEK_END)
+            process = begin(command(recipe, overrides), file)
+            try:
+                code = _watch(process, folder, console)
+            except BaseException as error:
+                stop(process)
+                _stopped(error, folder, console)
+                raise
+            if code == 0 or attempt == STARTS or not _was_late(folder, begins):
+                break
+            folder.error.unlink(missing_ok=True)
+            say(console, "Ray did not start in time, as on a busy machine. It is started again.", style="yellow")
     if code == 0 and folder.evaluation.exists() and folder.evaluation.stat().st_mtime >= started:
         console.print(evaluation_table(folder))
         say(console, f"All of its metrics: {folder.evaluation}")
@@ -160,6 +169,13 @@ def ended_by_signals(more: Mapping[signal.Signals, Callable[[int, Any], None]] |
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+def _was_late(folder: RunFolder, begins: int) -> bool:
+    """Whether Ray's start took too long; `begins` is where the log of this start begins."""
+    with folder.log_file.open("rb") as file:
+        file.seek(begins)
+        return LATE in file.read().decode(errors="replace")
 
 
 def _watch(process: subprocess.Popen | ForkedDriver, folder: RunFolder, console: Console) -> int:

@@ -100,6 +100,32 @@ def test_an_old_runs_error_is_not_taken_for_this_ones(tmp_path: Path, monkeypatc
     assert "ValueError: new" in out and "KeyError" not in out
 
 
+@pytest.mark.parametrize(("late", "started", "code"), [(2, 3, 0), (5, 3, 1)])
+def test_ray_is_started_again_where_it_was_late(
+    late: int, started: int, code: int, tmp_path: Path, monkeypatch
+) -> None:
+    count = tmp_path / "count"
+    ray = f"""
+from pathlib import Path
+count = Path({str(count)!r})
+count.write_text(count.read_text() + "x" if count.exists() else "x")
+if len(count.read_text()) <= {late}:
+    raise Exception("{launch.LATE}. This could happen because ...")
+"""
+    monkeypatch.setattr(sys.modules[__name__], "STAND_IN", ray.replace("{", "{{").replace("}", "}}") + STAND_IN)
+    done = "(folder / 'summary.json').write_text(json.dumps(dict(steps=1, seconds=1, before={}, after={}, best={})))"
+    monkeypatch.setattr(launch, "result_table", lambda folder: "a table")
+    found, said = run(tmp_path / "run", done, monkeypatch)
+    assert (found, len(count.read_text())) == (code, started)
+    assert said.count("started again") == min(late, 2) and (launch.LATE in said) == bool(code)
+
+
+def test_another_failure_starts_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "log.txt").write_text(f"of an earlier run: {launch.LATE}\n")
+    code, said = run(tmp_path, "raise ValueError('mine')", monkeypatch)
+    assert code == 1 and "ValueError: mine" in said and "started again" not in said
+
+
 def alive(group: int) -> list[str]:
     """The processes of a group that still run; one that has ended and waits for its parent does not."""
     found = []

@@ -33,7 +33,7 @@ REFUSED = 2
 WATCH_SECONDS = 0.5
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 STARTS = 3
-"""Of Ray at most: a busy machine can miss its limits of 15 and 30 s (ray/_private/node.py:440); nothing is lost then."""
+"""Of Ray at most: a busy machine can miss its limits of 15 and 30 s (ray/_private/node.py:440). Nothing is lost."""
 LATE = "The current node timed out during startup"
 
 

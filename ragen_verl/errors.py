@@ -1,4 +1,4 @@
-"""What a user can get wrong, as exceptions whose message is one sentence that says what to change."""
+"""Exceptions for mistakes of the user. Each message is one sentence that says what to change."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def adding(extra: str) -> str:
 def adding_package(package: str) -> str:
     """The command that adds a package, for error messages.
 
-    In a checkout `make add` leaves the tried stack as it is; pip would replace parts of it, since the pins of verl and
-    of vLLM's CPU build exclude each other.
+    In a checkout `make add` keeps the tested versions. pip would replace some of them, since the pins of verl and of
+    vLLM's CPU build exclude each other.
     """
     return f"make add PACKAGE={package} in a checkout, pip install {package} elsewhere"
 
@@ -40,8 +40,8 @@ def nearest(name: object, known: Iterable[str] | Mapping[str, str]) -> str:
     """The end of an error message about an unknown name: the nearest known one, or all of them.
 
     Args:
-        name: what was asked for.
-        known: the names, or what `name` is compared with -> the name that is shown.
+        name: the unknown name.
+        known: the known names; or a mapping from the text that `name` is compared with to the name that is shown.
     """
     shown = known if isinstance(known, Mapping) else {one: one for one in known}
     names = {one.casefold(): shown[one] for one in sorted(shown)}

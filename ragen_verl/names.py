@@ -18,7 +18,7 @@ SUCCESS, RETURN, VALID, EPISODES = "success", "return", "valid", "episodes"
 """Metrics of a split over all its environments, under the split's prefix."""
 
 RECURRING, UNSEEN = "recurring", "unseen_"
-"""Of a held-out split: trajectories whose first observation training has met; prefix of the means over the others."""
+"""On a held-out split: trajectories whose first observation occurred in training; the prefix of means over others."""
 
 TRAIN, HELD_OUT, GENERALISATION = "train", "val-env", "generalisation"
 """Prefixes of the metrics of the three splits, as RAGEN writes them."""
@@ -28,17 +28,17 @@ HELD_OUT_SUCCESS = f"{HELD_OUT}/{SUCCESS}"
 TRAIN_VALID = f"{TRAIN}/{VALID}"
 
 SFT_LOSS, SFT_LR = f"{TRAIN}/loss", f"{TRAIN}/lr"
-"""What verl's supervised trainer reports of an update: nats per token of an answer; the learning rate after it."""
+"""Metrics of verl's supervised trainer for an update: its loss in nats per answer token; the learning rate after it."""
 
 ROLLOUT = "rollout"
-"""Prefix of what the filter and the refill say about a step's groups."""
+"""Prefix of the metrics of the filter and the refill."""
 
 REWARD_STD, REWARD_MEAN = f"{ROLLOUT}/in_group_reward_std", f"{ROLLOUT}/in_group_reward_mean"
 """The in-group standard deviation and mean of raw returns, averaged over the groups of a step."""
 
 SECONDS = "timing_s"
 STEP_SECONDS, TEST_SECONDS = f"{SECONDS}/step", f"{SECONDS}/testing"
-"""verl's prefix of wall-clock seconds, and those of a step and of the held-out evaluation after it."""
+"""verl's prefix of wall-clock times in seconds; the times of a step and of the held-out evaluation after it."""
 
 EMPTY_STEP = f"{ROLLOUT}/empty_after_filter"
 """1 where the filter left no group of a step, else 0."""
@@ -48,12 +48,12 @@ RETURN_EXCESS, RETURN_EXCESS_ERROR = f"{ROLLOUT}/selected_return_excess", f"{ROL
 
 ACTOR = "actor"
 ENTROPY, GRADIENT_NORM = f"{ACTOR}/entropy", f"{ACTOR}/grad_norm"
-"""verl's prefix of what the policy's update reports: nats per token of the kept rows; the norm before clipping."""
+"""verl's prefix of a policy update's metrics; its entropy in nats per kept token, its gradient norm before clipping."""
 
 ECHO = "echo"
 FORMAT_VALID, REASONING_WORDS = f"{ECHO}/format_valid", f"{ECHO}/reasoning_words"
 DISTINCT_WITHIN, SHARED = f"{ECHO}/distinct_within", f"{ECHO}/shared"
-"""Echo Trap indicators; `diagnostics.echo_trap` says what each is."""
+"""Echo Trap indicators; `diagnostics.echo_trap` defines each."""
 
 MUTUAL_INFORMATION = "mi"
 """Prefix of RAGEN-2's mutual-information proxies, whose names `diagnostics.mutual_information.measure` gives."""

@@ -1,10 +1,10 @@
-"""Numbers that several parts have to agree on."""
+"""Numerical thresholds that several parts share."""
 
 from __future__ import annotations
 
 ZERO_STD = 1e-6
-"""The standard deviation of a group's returns up to which the returns count as equal.
+"""The returns of a group count as equal when their standard deviation is at most this.
 
-Rewards are float32, whose rounding at the size of an episode's return (10) is 1e-6. What differs by less is rounding:
-a group-relative advantage would blow it up, and a filter would keep a group that teaches nothing.
+Rewards are float32, and at the size of an episode's return (10) their rounding error is 1e-6. A smaller difference is
+rounding: a group-relative advantage would magnify it, and a filter would keep a group that teaches nothing.
 """

@@ -1,8 +1,8 @@
-"""What verl loads by itself: every registration, and nothing heavy.
+"""The plugin that verl loads: it registers everything and imports nothing heavy.
 
 verl imports this module at the end of `import verl` in each of its processes (entry point `verl.plugins`). That is
 early and frequent, so the work is put off until the module concerned is imported. verl drops exceptions of entry points
-(verl/__init__.py:71-76), hence `STATUS` and the message on stderr: a plugin that failed is never silent.
+(verl/__init__.py:71-76). A failure is therefore kept in `STATUS` and printed on stderr.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STATUS: dict = {"loaded": False, "error": None, "registered": []}
 
 
 def register_verl() -> None:
-    """Registers the config resolvers, the CPU platform, the agent loop and the trainer; safe to call twice."""
+    """Register the config resolvers, the CPU platform, the agent loop and the trainer; safe to call twice."""
     from ragen_verl.config import register_resolvers
     from ragen_verl.cpu.patches import apply_verl_patches
     from ragen_verl.patches import PATCHES
@@ -40,21 +40,21 @@ def register_verl() -> None:
 
 
 def _register_agent_loop(module: Any) -> None:
-    """verl instantiates `_target_` once an episode; the registry takes names, so the class is imported only then."""
+    """Register the agent loop by its class's name: verl imports the class when it instantiates it for an episode."""
     module._agent_loop_registry[AGENT_LOOP] = {"_target_": "ragen_verl.training.agent_loop.RagenAgentLoop"}
 
 
 def _register_losses(module: Any) -> None:
-    """Workers look the policy loss up by name when they compute it (workers/utils/losses.py:103).
+    """Import the policy losses, which register themselves, and the plugins, which may register others with verl.
 
-    Each registers itself when it is imported; the plugins are, so that what they register with verl is there too.
+    Workers look a policy loss up by name when they compute it (workers/utils/losses.py:103).
     """
     import_module("ragen_verl.training.losses")
     load_plugins()
 
 
 def _register_estimators(module: Any) -> None:
-    """Under a name of their own: verl sends `gae` and `grpo` to its own functions before it looks any up."""
+    """Register the estimators under one name: verl uses its own `gae` and `grpo` before it looks up any name."""
     from ragen_verl.training.advantages import register
 
     register(module.register_adv_est)

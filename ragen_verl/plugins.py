@@ -1,12 +1,12 @@
-"""What researchers vary, by name: registries that packages and files outside this repository add to.
+"""Registries of what researchers vary. Packages and files outside this repository can add to them.
 
 A registry holds one kind of thing (advantage estimators, filter strategies, ...). A decorator puts a function in it:
 
     @estimator("my_estimator", needs_group=True)
     def my_estimator(batch, *, sharpness: float = 2.0): ...
 
-Two ways make the module with the decorator known in every process of a training, both read when a registry is first
-asked for a name:
+The module with the decorator becomes known in every process of a training in one of two ways. Both are read when a
+registry is first asked for a name:
 
 - an installed package names it in its pyproject, `[project.entry-points."ragen_verl.plugins"]`, `my = "my_package"`;
 - a recipe names a file, `ragen.plugins: [my_estimator.py]`, which the environment variable `RAGEN_VERL_PLUGINS` carries
@@ -51,12 +51,12 @@ _failed: dict[str, str] = {}  # plugin -> why it could not be imported
 
 
 class Registry(Generic[T], Mapping[str, T]):
-    """Things of one kind by name; whatever this package and plugins add is there from the first question on.
+    """A mapping from names to things of one kind. The first look-up loads this package's own things and all plugins.
 
     Args:
         kind: what it holds, as in an error message: "advantage estimator".
-        home: the package whose modules hold the built-in ones, all imported at the first question; None where they
-            stand beside the registry.
+        home: the package whose modules hold the built-in things; the first look-up imports all of them. None where
+            the built-in things are defined beside the registry.
     """
 
     def __init__(self, kind: str, home: str | None = None) -> None:
@@ -68,7 +68,7 @@ class Registry(Generic[T], Mapping[str, T]):
         """Put `thing` under `name`.
 
         Raises:
-            RecipeError: another thing has the name. The same module may be imported twice.
+            RecipeError: another thing has the name. Adding the same thing twice is allowed.
         """
         known = self._things.get(name)
         if known is not None and _origin(known) != _origin(thing):
@@ -85,7 +85,7 @@ class Registry(Generic[T], Mapping[str, T]):
             others: names that the key takes as well, for the message.
 
         Raises:
-            RecipeError: there is none; the message names the nearest, and plugins that could not be imported.
+            RecipeError: there is none; the message gives the nearest name, and the plugins that could not be imported.
         """
         self._load()
         if name in self._things:
@@ -115,7 +115,7 @@ class Registry(Generic[T], Mapping[str, T]):
 
 
 def options_of(function: Callable) -> dict[str, inspect.Parameter]:
-    """The options of a function or class, its keyword-only parameters, in their order; annotations resolved.
+    """The options of a function or class: its keyword-only parameters in their order, with resolved annotations.
 
     Raises:
         RecipeError: an annotation that cannot be resolved, such as a name imported for type checkers only.
@@ -124,7 +124,7 @@ def options_of(function: Callable) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(function).parameters.values()
     found = {one.name: one for one in parameters if one.kind is one.KEYWORD_ONLY}
     given = {name: one.annotation for name, one in found.items() if one.annotation is not one.empty}
-    try:  # of the options alone: what stands at the other parameters need not exist at run time
+    try:  # only those of the options: names in the other annotations need not exist at run time
         hints = typing.get_type_hints(
             types.SimpleNamespace(__annotations__=given), getattr(source, "__globals__", {}), include_extras=True
         )
@@ -163,7 +163,7 @@ def check_options(function: Callable, given: Mapping[str, Any], path: str, owner
 
 
 def load_plugins() -> None:
-    """Import every plugin that this process has not imported yet; one that fails is said on stderr and remembered."""
+    """Import every plugin that this process has not imported yet; a failure is printed on stderr and remembered."""
     for point in _entry_points():
         _load(f"{point.name} ({point.value})", point.load)
     for path in filter(None, os.environ.get(FILES, "").split(os.pathsep)):
@@ -198,14 +198,14 @@ def use_files(paths: Sequence[str]) -> list[str]:
 
 @cache
 def _entry_points() -> tuple[EntryPoint, ...]:
-    """Once for a process: it reads the metadata of every installed package."""
+    """The entry points of `GROUP`, found once in a process: this reads the metadata of every installed package."""
     return tuple(entry_points(group=GROUP))
 
 
 def _load(name: str, load: Callable[[], Any]) -> None:
     if name in _loaded:
         return
-    _loaded.add(name)  # first, so that a plugin that asks a registry for a name does not come back here
+    _loaded.add(name)  # before the import, so that a plugin that looks a name up is not loaded a second time
     try:
         load()
     except (Exception, SystemExit) as error:

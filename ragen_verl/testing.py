@@ -1,11 +1,11 @@
-"""For the tests of your own environment; any test runner will do.
+"""A check for the tests of your own environment; it works with any test runner.
 
     from ragen_verl.testing import check_env
 
     def test_my_env_keeps_the_rules():
         check_env("MyEnv-v0")
 
-The class itself is taken as well, and arguments: `check_env(MyEnv, size=5)`.
+It also takes the class itself, and arguments of the environment: `check_env(MyEnv, size=5)`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ragen_verl.env_checker import FULL, Profile, Report, Subject, check
 def check_env(
     id_or_class: str | Callable[..., Env], *, profile: Profile = FULL, skip: Collection[str] = (), **kwargs: Any
 ) -> Report:
-    """Fail unless an environment keeps every rule that a training relies on; what `ragen-verl env check` does.
+    """Fail unless an environment keeps every rule that a training relies on, as `ragen-verl env check` does.
 
     Args:
         id_or_class: an id, a class derived from `ragen_verl.Env` or `gymnasium.Env`, or a callable that returns one.
-        profile: how thoroughly; `ragen_verl.env_checker.QUICK` takes about a second.
+        profile: how thorough the check is; `ragen_verl.env_checker.QUICK` takes about a second.
         skip: names of rules that do not apply, as the report shows them.
         kwargs: arguments of the environment.
 

@@ -1,4 +1,4 @@
-"""Values of a recipe against the type that reads them: one sentence per refusal, the key named in full."""
+"""Checks of a recipe's values against the types of their readers. A refusal is one sentence with the full key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragen_verl.errors import RecipeError
 
 @dataclass(frozen=True)
 class Accepts:
-    """What a value has to be besides its type: a test on the converted value, and its words in the error message.
+    """A condition on a value besides its type: a test of the converted value, and its words in the error message.
 
     In the signature of a plugin it stands beside the type: `Annotated[float, Accepts(lambda x: x > 0, "above 0")]`.
     """
@@ -36,19 +36,19 @@ def checked(
     block: Callable[[type, Any, str], Any] | None = None,
     end: str = "",
 ) -> Any:
-    """`value`, if it is what `hint` and `accepts` say; whole numbers are taken for floats, lists for tuples.
+    """Check a value against `hint` and `accepts`, and return it; whole numbers are taken for floats, lists for tuples.
 
     Args:
         hint: bool, int, float, str, a tuple, list or dict, a Literal, one of these `| None`, or `Annotated` with an
             `Accepts`. Any other annotation takes every value.
         value: as in the recipe.
         path: the key's full name, for the message.
-        accepts: what the value has to be besides its type.
-        block: makes a dataclass from the value, where the hint is one.
+        accepts: a condition on the value besides its type.
+        block: makes a dataclass from the value, where the hint is a dataclass.
         end: the end of the message, before its full stop.
 
     Raises:
-        RecipeError: the value is something else.
+        RecipeError: the value has another type or does not meet the condition.
     """
     hint, optional = _without_none(hint)
     if optional:

@@ -1,4 +1,4 @@
-"""verl's own files, found, parsed and searched: importing verl takes many seconds, and torch and Ray."""
+"""Find, parse and search verl's source files without importing verl: that takes seconds and loads torch and Ray."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def imported(source: ast.Module, module: str = "") -> dict[str, str]:
 
 @cache
 def resolve(name: str) -> tuple[str, Definition] | None:
-    """Where the class, function or method of a full name is defined, and its definition; None if it is none of verl's.
+    """Where the class, function or method of a full name is defined, and its definition; None if verl has none.
 
-    Follows imports inside verl, and a method to the base that has it.
+    It follows imports inside verl, and finds a method in the base class that has it.
     """
     parts = name.split(".")
     cut = next((n for n in range(len(parts) - 1, 0, -1) if file(".".join(parts[:n]))), 0)

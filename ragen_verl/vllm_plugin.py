@@ -1,4 +1,4 @@
-"""What vLLM loads in each of its processes (entry point `vllm.general_plugins`): one hook, and nothing of verl.
+"""The plugin that vLLM loads in each of its processes (entry point `vllm.general_plugins`): one hook, without verl.
 
 It is loaded in every vLLM process on the machine, also in those that have nothing to do with a training.
 """
@@ -12,15 +12,16 @@ import wrapt
 
 
 def register_vllm() -> None:
-    """Keep linear weights loadable on vLLM's CPU build; nothing elsewhere, and nothing is imported before vLLM does."""
+    """Keep linear weights loadable on vLLM's CPU build; other builds are not changed, and vLLM is not imported here."""
     wrapt.register_post_import_hook(keep_linear_weights, "vllm.model_executor.layers.utils")
 
 
 def keep_linear_weights(module: Any) -> None:
-    """vLLM packs linear weights and drops the originals, so a second load, verl's weight push, fails.
+    """Make vLLM's CPU build keep the original linear weights, so that verl can load new ones.
 
-    The parameter it puts in their place has no `weight_loader` (model_executor/layers/linear.py:216,
-    layers/utils.py:470). Plain `F.linear` on the original weights has the same result. Only the CPU build calls it.
+    vLLM packs linear weights and drops the originals. The parameter that it puts in their place has no `weight_loader`
+    (model_executor/layers/linear.py:216, layers/utils.py:470), so a second load, verl's weight push, fails. Plain
+    `F.linear` on the original weights has the same result. Only the CPU build calls the replaced function.
     """
     import torch
 

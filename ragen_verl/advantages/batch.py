@@ -1,7 +1,7 @@
 """One batch as the estimators see it: rewards, the mask of sampled tokens, the trajectory and group of each row.
 
 Three views of the same tokens are used. A *field* is (rows, T), as verl has it. A *stream* is (tokens,): the sampled
-tokens alone, row after row, so that what stands on observation tokens cannot enter any formula, not even as NaN. A
+tokens alone, row after row, so that values on observation tokens cannot enter any formula, not even as NaN. A
 *table* is (trajectories, turns), zero where a trajectory has ended.
 """
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdvantageBatch:
-    """The rows of one update and what their advantages are computed from. All tensors on one device.
+    """The rows of one update and the data that their advantages are computed from. All tensors are on one device.
 
     Attributes:
         rewards: (rows, T) float32, in the environment's unit; a turn's reward on its last sampled token, or rewards on
-            any sampled tokens (a KL penalty is on all of them). Others are never read.
+            any sampled tokens (a KL penalty is on all of them). Rewards on other tokens are never read.
         mask: (rows, T) bool, integer or float, 1 exactly on the tokens that are trained on, called sampled ones here. A
             row without one is padding and counts nowhere.
         groups: (rows,) int64, the group (initial state) of the row's trajectory.
         trajectories: (rows,) int64, the row's trajectory; it can have several rows, one after the other.
-        order: (rows,) int64, place of the row in its trajectory, distinct inside it.
+        order: (rows,) int64, the row's position in its trajectory; different for each row of one trajectory.
         values: (rows, T) float32, the critic's value before each sampled token, or None.
         states: for each row, for each of its turns, the key of the state that the turn started in, or None.
-        ends: for each row, the column of the last token of each of its turns, ascending; what lies between two of them
-            belongs to the later turn. None: a turn is a longest run of the mask.
+        ends: for each row, the column of the last token of each of its turns, ascending; tokens between two of them
+            belong to the later turn. None: every unbroken run of the mask is a turn.
 
     Raises:
         ValueError: shapes that do not belong together, or states that are not one per turn.
@@ -73,7 +73,7 @@ class AdvantageBatch:
 
     @cached_property
     def spans(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Row, number in its row and sampled tokens of every turn that has one, row after row; (turns,) int64 each."""
+        """Row, number in its row and count of sampled tokens of every turn that has any; (turns,) int64 each."""
         rows, columns = self.sampled.nonzero().unbind(1)
         most = max(1, self.sampled.shape[1])
         numbers = turn_numbers(self.sampled, self.ends)[rows, columns]
@@ -155,7 +155,7 @@ class Turns:
         start: (turns,), index of its first token in the stream.
         after: (turns,), tokens of its trajectory that come after it.
         following: (turns,), the turn that comes next in its trajectory, -1 for the last.
-        shape: of a table, (trajectories, most turns of a trajectory).
+        shape: the shape of a table, (trajectories, most turns of a trajectory).
     """
 
     row: Tensor
@@ -232,7 +232,7 @@ def turn_numbers(mask: Tensor, ends: Sequence[Sequence[int]] | None) -> Tensor:
         ends: see `AdvantageBatch`.
 
     Returns:
-        (rows, T) int64; it says nothing of tokens outside the mask.
+        (rows, T) int64; the numbers of tokens outside the mask have no meaning.
 
     Raises:
         ValueError: a token of the mask comes after its row's last turn.

@@ -19,9 +19,9 @@ def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None
     Args:
         name: a name in `ESTIMATORS`.
         batch: the rows of one update.
-        options: what differs from the defaults in the estimator's signature, and `weight`: `none`;
-            `length`, which divides a trajectory's advantage by its sampled tokens over their mean in the batch
-            (RAGEN's `grpo_advantage_length_weight`); or `turns`, the same with its number of turns.
+        options: values that replace the defaults of the estimator's signature, and `weight`: `none`; `length`, which
+            divides a trajectory's advantage by the ratio of its sampled tokens to their mean in the batch (RAGEN's
+            `grpo_advantage_length_weight`); or `turns`, the same with its number of turns.
 
     Returns:
         advantages and returns (the critic's target where there is a critic), (rows, T) float32, 0 outside the mask.
@@ -46,14 +46,14 @@ def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None
 
 
 def _on_sampled(name: str, found: Tensor, batch: AdvantageBatch) -> Tensor:
-    """What an estimator returned, (rows, T) float32, 0 outside the mask."""
+    """Check a tensor that an estimator returned, and give it as (rows, T) float32 with 0 outside the mask."""
     if found.shape != batch.mask.shape or not torch.isfinite(found[batch.sampled]).all():
         raise ValueError(f"{name} returned something else than one finite number for each sampled token")
     return torch.where(batch.sampled, found, 0).float()
 
 
 def _weights(batch: AdvantageBatch, weight: str) -> Tensor:
-    """mean size / size of each trajectory, (trajectories,) float64; the mean is over trajectories, each once."""
+    """Mean size / size of each trajectory, (trajectories,) float64; each trajectory counts once in the mean."""
     turns = batch.turns
     amounts = turns.length if weight == "length" else torch.ones_like(turns.length)
     sizes = torch.zeros(turns.shape[0], dtype=torch.int64, device=amounts.device)

@@ -71,7 +71,7 @@ def bi_level_gae(
 
     Level 1, with V_k the value before turn k's last sampled token and r_k its reward:
     delta_k = r_k + turn_gamma * (I_(k+1) + V_(k+1)) - V_k, A_k = delta_k + turn_gamma * turn_lam * A_(k+1). I_(k+1) are
-    the rewards on the next turn's other tokens; they are 0 but for a KL penalty, where RAGEN's formula loses them.
+    the rewards on the next turn's other tokens. They are 0 unless there is a KL penalty, which RAGEN's formula loses.
 
     Level 2: the last token has A_k; before it delta_t = r_t + gamma * V_(t+1) - V_t and
     A_t = delta_t + gamma * lam * A_(t+1), which ends with the turn. With all four at 1 this is `gae`.
@@ -93,7 +93,7 @@ def bi_level_gae(
         starts = turns.table(values[turns.start].double())
         turn_level = _over_turns(turns.table(total), starts, turn_gamma, turn_lam) + starts - inner - ends
     else:
-        # what is collected on the way to the next turn's last token belongs to the step that leads there
+        # rewards before the next turn's last token belong to the step that leads to that token
         reached = torch.nn.functional.pad(inner[:, 1:], (0, 1))
         turn_level = _over_turns(turns.table(last) + turn_gamma * reached, ends, turn_gamma, turn_lam)
     delta = rewards + gamma * following(values, turns) - values

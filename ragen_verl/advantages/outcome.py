@@ -1,8 +1,8 @@
 """Estimators over the return of a whole trajectory: R, the sum of the rewards on its sampled tokens, undiscounted.
 
 Means and standard deviations are over trajectories, each counted once however many rows it has. A trajectory that
-failed and was dropped is not there, and the group is what is left of it. `returns` is what verl's functions give: the
-advantage, but for `reinforce_plus_plus`.
+failed was dropped before; its group consists of the others. `returns` is the same as in verl's functions: the
+advantage, except for `reinforce_plus_plus`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def reinforce_plus_plus(batch: AdvantageBatch, *, gamma: Annotated[float, UNIT] 
     Returns:
         Whitened G_t, and G_t itself.
     """
-    # in double precision: returns that hardly differ are divided by that difference
+    # in double precision: whitening divides by the standard deviation, which can be tiny
     returns = over_trajectories(batch.stream(batch.rewards).double(), batch.turns, gamma)
     return batch.field(whitened(returns)), batch.field(returns)
 

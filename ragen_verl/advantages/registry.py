@@ -1,6 +1,6 @@
-"""The advantage estimators by the name that recipes give in `algorithm.adv_estimator`, and what each of them needs.
+"""The advantage estimators by the name that recipes give in `algorithm.adv_estimator`, and the needs of each.
 
-No torch here: the modules with the built-in estimators are imported when a name is first asked for.
+This module does not import torch: the modules of the built-in estimators are imported at the first look-up of a name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWN_KEYS = ("weight",)
 
 @dataclass(frozen=True)
 class Estimator:
-    """An advantage estimator and what it needs of a recipe.
+    """An advantage estimator and its needs, which a recipe has to meet.
 
     Attributes:
         name: the name in recipes.
@@ -31,7 +31,7 @@ class Estimator:
         needs_group: compares the trajectories of a group, so a group of one teaches nothing.
         needs_turns: reads where turns end.
         needs_states: reads the key of the state that each turn started in.
-        implies: options that it does not read -> what it does in any case, so that a recipe can say so.
+        implies: options that it does not read -> the value that holds in any case; a recipe may state that value.
     """
 
     name: str
@@ -60,15 +60,15 @@ def estimator(
     needs_states: bool = False,
     implies: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable], Callable]:
-    """Decorator: the function is the advantage estimator `name` of recipes.
+    """Decorator: register a function as the advantage estimator `name` of recipes.
 
     The function takes an `AdvantageBatch`, and its options as keyword-only parameters with a default. It returns
     advantages and returns (the critic's target where there is a critic, else the advantages once more), (rows, T)
-    float32 tensors; what it puts outside the mask is never read. `gamma`, `lam` and `norm_adv_by_std_in_grpo` are
-    verl's keys of the `algorithm` block, whose defaults hold for them; all others are keys of `ragen.advantage`.
+    float32 tensors; their values outside the mask are never read. `gamma`, `lam` and `norm_adv_by_std_in_grpo` are
+    verl's keys of the `algorithm` block and have verl's defaults; all other options are keys of `ragen.advantage`.
 
     Args:
-        name: what `algorithm.adv_estimator` says.
+        name: the value of `algorithm.adv_estimator`.
         needs_critic, needs_group, needs_turns, needs_states, implies: see `Estimator`.
 
     Raises:

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def over_trajectories(stream: Tensor, turns: Turns, factor: float) -> Tensor:
-    """y_t = x_t + factor * y_(t+1) along the sampled tokens of each trajectory, observation tokens and rows skipped.
+    """y_t = x_t + factor * y_(t+1) along the sampled tokens of each trajectory, across observations and rows.
 
     Args:
         stream: x on the sampled tokens, (tokens,) float32 or float64.
-        turns: where the tokens belong.
+        turns: the turns of the tokens.
         factor: c, from 0 to 1.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Means and standard deviations of groups, and whitening: each trajectory, or each token, exactly once."""
+"""Means and standard deviations of groups, and whitening; each trajectory or token counts exactly once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHITEN_EPSILON = 1e-8
 
 
 def group_mean(values: Tensor, index: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Mean of each group, and how many are in it.
+    """Mean of each group, and the number of its values.
 
     Args:
         values: (n,) or (n, k) float64.
@@ -36,8 +36,8 @@ def group_mean(values: Tensor, index: Tensor, groups: int) -> tuple[Tensor, Tens
 def centred(values: Tensor, index: Tensor, groups: int, *, by_std: bool) -> Tensor:
     """x - mean of its group, divided by the group's sample standard deviation + EPSILON where `by_std`.
 
-    A group of one has nothing to compare with and gives 0. So does, where `by_std`, a group whose standard deviation is
-    at most ZERO_STD: what it differs by is rounding. No result is larger than (n - 1) / sqrt(n) for a group of n.
+    A group of one has nothing to compare with and gives 0. With `by_std`, a group whose standard deviation is at most
+    ZERO_STD gives 0 too: its differences are rounding. No result is larger than (n - 1) / sqrt(n) for a group of n.
 
     Args:
         values: (n,) or (n, k) float64; each column is normalised on its own.

@@ -31,8 +31,8 @@ def gigpo(
     """A = A_episode + step_weight * A_step (arXiv 2505.10978, section 4).
 
     A_episode is `grpo`'s. A_step compares G_k, discounted by `step_gamma`, with all turns of the group that started in
-    the same state (the anchor), from whichever trajectory and however often; a state met once gives 0, so a group
-    without a common state but the first is `grpo` after the first turn.
+    the same state (the anchor), in any trajectory and any number of times. A state met once gives 0. So where the
+    trajectories of a group share only the first state, later turns have the advantage of `grpo`.
 
     Args:
         norm_adv_by_std_in_grpo: divide by the sample standard deviation, at both levels.
@@ -60,9 +60,9 @@ def turn_grpo(
 ) -> tuple[Tensor, Tensor]:
     """A_k = (G_k - mean) / (std + 1e-6) over the group at turn k, on every token of the turn; 0 for a group of one.
 
-    Mean and standard deviation are over all trajectories of the group: one that has ended before turn k enters with G_k
-    = 0, which is what it collects from there on. So the number of terms is that of the group at every turn and does not
-    depend on when a trajectory itself stops, which would bias the baseline.
+    Mean and standard deviation are over all trajectories of the group: one that has ended before turn k enters with
+    G_k = 0, since it collects nothing more. So every turn has as many terms as the group has trajectories. If the
+    number depended on when trajectories stop, the baseline would be biased.
 
     Args:
         norm_adv_by_std_in_grpo: divide by the sample standard deviation.
@@ -77,7 +77,7 @@ def turn_grpo(
 
 
 def _anchors(batch: AdvantageBatch) -> tuple[Tensor, int]:
-    """For each turn the number of its anchor, the pair of its group and the state it started in; and how many."""
+    """The number of each turn's anchor (the pair of its group and the state it started in); how many anchors exist."""
     turns = batch.turns
     if batch.states is None:
         raise ValueError("gigpo needs the state that each turn started in, and the batch has none")

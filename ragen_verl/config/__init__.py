@@ -1,6 +1,6 @@
-"""The recipe's `ragen:` block as dataclasses: what verl has no key for, read once and typed.
+"""The recipe's `ragen:` block as typed dataclasses: the settings for which verl has no key.
 
-One file per block; `schema` turns YAML into them, `recipe` joins them.
+There is one file for each block; `schema` makes the dataclasses from YAML, `recipe` holds the whole block.
 """
 
 from ragen_verl.config.recipe import RagenConfig, register_resolvers

@@ -1,4 +1,4 @@
-"""`ragen.advantage`: what the advantage estimators of this package and of plugins take and verl has no key for."""
+"""`ragen.advantage`: options of the advantage estimators of this package and of plugins for which verl has no key."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Advantage:
     """Options of the estimator in `algorithm.adv_estimator`.
 
     Attributes:
-        weight: divide a trajectory's advantage by its size over the batch's mean size: `none`, `length` (sampled
-            tokens) or `turns`. For every estimator.
-        options: every other key of the block; null is the estimator's default, or that it has no such option.
+        weight: divide a trajectory's advantage by the ratio of its size to the batch's mean size: `none`, `length`
+            (sampled tokens) or `turns`. Every estimator takes it.
+        options: every other key of the block; null stands for the estimator's default, or for an option it lacks.
     """
 
     weight: str = field(default="none", metadata=one_of(*WEIGHTS))
     options: dict = field(default_factory=dict, metadata=REST)
 
     def arguments(self, algorithm: Mapping[str, Any]) -> dict[str, Any]:
-        """What `ragen_verl.advantages.estimate` takes, from verl's algorithm block and this one."""
+        """The options for `ragen_verl.advantages.estimate`, from verl's algorithm block and this one."""
         name = algorithm["adv_estimator"]
         verls = {key: algorithm[key] for key in ESTIMATORS[name].options if key in VERL_OPTIONS}
         own = check_options(ESTIMATORS[name].function, self._given, "ragen.advantage", f"advantage estimator {name}")
@@ -38,7 +38,7 @@ class Advantage:
     def check(
         self, algorithm: Mapping[str, Any], *, critic: bool | None, group_size: int, others: Collection[str] = ()
     ) -> None:
-        """Refuse an estimator that does not exist or lacks what it needs, and options that it would not read.
+        """Refuse an estimator that does not exist or whose needs are not met, and options that it would not read.
 
         Args:
             algorithm: verl's algorithm block.

@@ -1,4 +1,4 @@
-"""`ragen.diagnostics` and `ragen.stop`: what is measured while training, and what a warning does."""
+"""`ragen.diagnostics` and `ragen.stop`: the measurements while training, and the effect of a warning."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ragen_verl.config.schema import POSITIVE, at_least, one_of
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the trainer's log-probabilities of sampled tokens are from the engine's.
+    """The distance between the trainer's and the engine's log-probabilities of sampled tokens.
 
     Attributes:
-        threshold: nats; `drift/share` is the share of sampled tokens beyond it.
-        bypass_freq: with `algorithm.rollout_correction.bypass_mode`, steps between two measurements, each one more
-            pass of the actor over the batch; the first step is measured, and None never measures. Without bypass mode
-            every step is measured at no cost.
+        threshold: in nats; `drift/share` is the share of sampled tokens beyond it.
+        bypass_freq: with `algorithm.rollout_correction.bypass_mode`, the number of steps between two measurements,
+            each of which costs one more pass of the actor over the batch. The first step is measured; None switches it
+            off. Without bypass mode every step is measured at no cost.
     """
 
     threshold: float = field(default=0.5, metadata=POSITIVE)
@@ -30,11 +30,11 @@ class Drift:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What is measured while training.
+    """The measurements while training.
 
     Attributes:
-        baseline_steps: first steps whose median every metric is compared with.
-        window: last steps whose median says where a metric is now.
+        baseline_steps: the number of first steps whose median is every metric's baseline.
+        window: the number of last steps whose median is a metric's present value.
         indicators, causes: options of registered indicators and causes, name -> option -> value.
         drift, mutual_information, gradient_signal: their own blocks.
     """
@@ -50,10 +50,10 @@ class Diagnostics:
 
 @dataclass(frozen=True)
 class Stop:
-    """What a warning does, and RAGEN-2's early-stop rules; a rule that is None is off.
+    """The effect of a warning, and RAGEN-2's early-stop rules; a rule that is None is off.
 
     Attributes:
-        on_warning: `continue`, or `stop` after the step of the verdict's first warning; a note stops nothing.
+        on_warning: `continue`, or `stop` after the step of the verdict's first warning; a note never stops the run.
         keep_good: keep the best checkpoint and the last one before the first warning.
         reward_variance_collapse: consecutive steps with an in-group std of returns below 10 % of the mean of the first
             ten; RAGEN-2's paper says 5, its code 10.

@@ -1,4 +1,4 @@
-"""`ragen.train`, `ragen.val`, `ragen.generalisation`: which environments a split plays, how much, from which seeds."""
+"""`ragen.train`, `ragen.val`, `ragen.generalisation`: a split's environments, its numbers of groups and its seeds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WEIGHT = {"accepts": Accepts(lambda value: 0 <= value < inf, "a number of 0 or m
 
 @dataclass(frozen=True)
 class Stage:
-    """What changes about an environment from a training step on; it stays so until a later stage changes it again.
+    """A change of an environment from a training step on; it holds until a later stage changes the same value again.
 
     Args:
-        step: the first step it holds for, as steps are numbered in the metrics: 1 is the first of a run.
-        weight: the new weight; None leaves it.
+        step: the first step with the change, as numbered in the metrics: 1 is the first step of a run.
+        weight: the new weight; None keeps the old one.
         kwargs: arguments that change; the others stay.
     """
 
@@ -37,11 +37,11 @@ class EnvGroups:
 
     Args:
         id: the environment's id.
-        groups: groups that play it in every step; or
-        weight: its share of the split's groups, against the weights of the others.
+        groups: the number of groups that play it in every step; or
+        weight: its share of the split's groups, relative to the weights of the others.
         kwargs: its arguments.
-        name: its name in the metrics; None takes the id without version, and of an address the last part.
-        schedule: how weight and arguments change during training.
+        name: its name in the metrics; None takes the id without its version, or the last part of an address.
+        schedule: the changes of weight and arguments during training.
     """
 
     id: str = field(metadata=FILLED)
@@ -53,11 +53,11 @@ class EnvGroups:
 
     @property
     def tag(self) -> str:
-        """The name this environment has in the metrics, where a `/` would begin the name of a number."""
+        """The environment's name in the metrics; the part of an id before a `/` is left out, since `/` separates names."""
         return self.name or re.sub(r"-v\d+$", "", re.split(r"[:/]", self.id.rstrip(":/"))[-1])
 
     def weight_at(self, step: int) -> float:
-        """The weight in a training step, or the groups where there are no weights."""
+        """The weight in a training step, or the number of groups where there are no weights."""
         changes = [one.weight for one in self.schedule if one.step <= step and one.weight is not None]
         return [self.groups if self.weight is None else self.weight, *changes][-1]
 
@@ -107,8 +107,9 @@ class Split:
 
     Args:
         envs: the environments, each with groups of its own or each with a weight.
-        seed: of the first group.
-        groups: P, groups of one step; with weights it has to be given, else it is the sum and None stands for it.
+        seed: the seed of the first group.
+        groups: P, groups of one step. With weights it has to be given; else it is the sum of the environments' groups,
+            and None stands for that sum.
     """
 
     envs: tuple[EnvGroups, ...] = field(metadata=FILLED)
@@ -134,7 +135,7 @@ class Split:
 
         Args:
             path: the split's full name in the recipe.
-            held_out: whether the split is played again and again to compare steps with each other.
+            held_out: whether the split is played repeatedly in order to compare steps.
 
         Raises:
             RecipeError: with one sentence that says what to change.
@@ -166,13 +167,13 @@ def steps_of(schedule: Sequence[Stage]) -> list[int]:
 
 
 def check_disjoint(seeds: Mapping[str, tuple[range, str]]) -> None:
-    """Refuse splits that have a seed in common, whatever they play.
+    """Refuse splits that have a seed in common, whatever environments they play.
 
-    Environments that differ in a rule or in how they are drawn often start alike from the same seed (FrozenLake with
-    and without slip, Sokoban in other symbols), so comparing ids and arguments would let held-out states through.
+    Environments that differ in a rule or in their symbols often have the same initial state for the same seed
+    (FrozenLake with and without slip), so a comparison of ids and arguments would miss shared states.
 
     Args:
-        seeds: name of each split -> its seeds, and a remark on where they come from ("" for none).
+        seeds: name of each split -> its seeds, and a remark on their origin for the message ("" for none).
 
     Raises:
         RecipeError: naming the first two splits with a seed in common.

@@ -1,4 +1,4 @@
-"""`ragen.filter`: which groups of a step the update sees, and what happens where too few are left."""
+"""`ragen.filter`: which groups of a step the update sees, and what happens if too few are left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOP_AFTER = 5  # RAGEN-2's rollout_filter_empty_stop_steps
 
 @dataclass(frozen=True)
 class Filter:
-    """Which groups of a step the update sees. A key that the rest of the block does not use is null.
+    """The choice of the groups that the update sees. A key that has no effect with the others has to be null.
 
     `score` and `largest` belong to strategies that rank groups, `refill_groups` and `refill_limit` to
     `on_empty: refill`, `stop_after` to `on_empty: stop` or `refill`; every other key is an option of the strategy or of
@@ -88,7 +88,7 @@ class Filter:
             known = [one.name for one in fields(self) if one.name != "options"]
             known += [option for function in functions.values() for option in options_of(function)]
             raise RecipeError(f"ragen.filter.{key} is not a key of ragen.filter: {nearest(key, known)}")
-        self.all_options()  # refuses values that are not what an option takes
+        self.all_options()  # refuses values of a wrong type or out of bounds
         if check := STRATEGIES[self.strategy].check:
             check({key: value for key, value in self.options.items() if value is not None})
 
@@ -112,7 +112,7 @@ class Filter:
 
     @property
     def _functions(self) -> dict[str, Any]:
-        """The functions that read options, by what messages call them."""
+        """The functions that read options, under their names in messages."""
         found = {f"filter strategy {self.strategy}": STRATEGIES[self.strategy].function}
         if STRATEGIES[self.strategy].ranks:
             name = self.score or "std"
@@ -144,19 +144,19 @@ class Filter:
 
     @property
     def compares_trajectories(self) -> bool:
-        """Whether a group of one would leave nothing to decide by."""
+        """Whether the filter needs more than one trajectory in a group."""
         chosen = STRATEGIES[self.strategy]
         least = SCORES[self.score or "std"].least if chosen.ranks else chosen.least if self.on else 1
         return least > 1 or self.drops_zero_variance
 
     @property
     def needs_entropy(self) -> bool:
-        """Whether the score is made of log-probabilities of the engine."""
+        """Whether the score is computed from log-probabilities of the engine."""
         return STRATEGIES[self.strategy].ranks and SCORES[self.score or "std"].measure == ENTROPY
 
     @property
     def empty_limit(self) -> int | None:
-        """The run ends after this many steps in a row without a group to train on; None: it never does."""
+        """The run ends after this many consecutive steps without a group to train on; None: it never does."""
         return self.stop_after or (STOP_AFTER if self.on_empty == "stop" else None)
 
     def rule(self, groups: int, group_size: int) -> Rule:
@@ -179,15 +179,15 @@ class Filter:
         )
 
     def target(self, groups: int) -> int:
-        """Groups of different returns that a refilled step should have: P unless the recipe says otherwise."""
+        """How many groups with different returns a refilled step should have: P unless the recipe says otherwise."""
         return self.refill_groups or groups
 
     def extra_groups(self, groups: int) -> int:
-        """Groups that a step may generate on top of its P: as many again unless the recipe says otherwise."""
+        """How many groups a step may generate in addition to its P: P more unless the recipe says otherwise."""
         return (self.refill_limit or groups) if self.refills else 0
 
     def least_kept(self, groups: int) -> int:
-        """Groups that are kept where every group is a candidate; at least one where that depends on the scores."""
+        """The least number of groups that are kept if all are candidates; 1 where it depends on the scores."""
         if self.strategy == "top_k":
             return keep_count(self.all_options()["value"], groups)
         if self.strategy == "top_k_count":

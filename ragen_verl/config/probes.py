@@ -8,7 +8,7 @@ from ragen_verl.config.schema import FRACTION, at_least
 from ragen_verl.errors import RecipeError
 
 STRATEGIES = ("fsdp", "fsdp2")
-"""`actor_rollout_ref.actor.strategy` whose optimizer step gives a gradient norm that can be had without the step."""
+"""Values of `actor_rollout_ref.actor.strategy` with which the gradient norm can be measured without a weight update."""
 
 
 @dataclass(frozen=True)
@@ -18,16 +18,16 @@ class MutualInformation:
     Attributes:
         enabled: measure it.
         every: steps between two measurements; the first step is measured.
-        share: forward tokens spent on it, averaged over `every` steps, as a part of a step's own forward tokens.
-        samples: reasonings that are scored at most, drawn anew each time; None takes as many as the tokens allow.
-        max_forward_tokens: forward tokens of one measurement at most, whatever `share` allows; None sets no bound.
+        share: its forward tokens, averaged over `every` steps, as a share of a step's own forward tokens.
+        samples: the highest number of scored reasonings, drawn anew each time; None takes as many as the tokens allow.
+        max_forward_tokens: the highest number of forward tokens of one measurement; None sets no bound beside `share`.
     """
 
     enabled: bool = False
     every: int = field(default=10, metadata=at_least(1))
     share: float = field(default=0.02, metadata=FRACTION)
     samples: int | None = field(default=None, metadata=at_least(2))
-    # the smallest matrix is two by two, and a row has two tokens at least
+    # the smallest matrix is two by two, and each cell costs at least two tokens
     max_forward_tokens: int | None = field(default=None, metadata=at_least(8))
 
 
@@ -38,7 +38,7 @@ class GradientSignal:
     Attributes:
         enabled: measure it. One measurement costs four to six times the backward passes of an epoch over the batch.
         every: steps between two measurements; the first step is measured.
-        buckets: quantiles of the groups' standard deviation of returns.
+        buckets: the number of quantiles of the groups' standard deviation of returns.
     """
 
     enabled: bool = False
@@ -46,14 +46,14 @@ class GradientSignal:
     buckets: int = field(default=6, metadata=at_least(2))
 
     def check(self, strategy: str, group_size: int) -> None:
-        """Refuse what cannot be measured.
+        """Refuse a recipe with which it cannot be measured.
 
         Args:
             strategy: `actor_rollout_ref.actor.strategy`.
             group_size: N, trajectories per group (`actor_rollout_ref.rollout.n`).
 
         Raises:
-            RecipeError: the probe is on with a backend it was not made for, or with groups of one.
+            RecipeError: the probe is on, and the backend does not support it or groups have one trajectory.
         """
         if not self.enabled:
             return

@@ -1,4 +1,4 @@
-"""`protocol` of a sweep: question, claim, statistic and decision rule, written down before anything runs."""
+"""The `protocol` block of a sweep: question, claim, statistic and decision rule, written down before the runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragen_verl.names import HELD_OUT_SUCCESS
 __all__ = ["Comparison", "Cost", "Curve", "Event", "Protocol", "Statistic"]
 
 SEED_DISTANCE = 1_000_000
-"""Between two seeds of a protocol: a run uses steps * groups seeds from its own on, and a refill more."""
+"""The least distance between two seeds of a protocol: a run uses steps * groups seeds, and a refill uses more."""
 
 LEAST_SEEDS = 5
 
@@ -26,9 +26,9 @@ class Event:
 
     Attributes:
         metric: a name in metrics.jsonl.
-        below, above: the line; one of the two.
-        of: what the line is a share of: `first` logged value, `best` so far, or `value`, the line itself.
-        hold: logged values in a row; the event is at the first of them.
+        below, above: the line; exactly one of the two is given.
+        of: what the line is a share of: the `first` logged value or the `best` so far; `value`: the line is absolute.
+        hold: the number of consecutive logged values; the event is at the first of them.
     """
 
     metric: str = field(metadata=FILLED)
@@ -52,10 +52,10 @@ class Statistic:
             `event`, censored at the last step; `correlation`, Spearman's between `metric` and `against` over the steps
             that have both; `lead`, steps from `indicator` to `event` in runs that have both.
         metric: a name in metrics.jsonl.
-        last: how many values `final` is the mean of.
+        last: the number of values in the mean of `final`.
         against: the other metric of `correlation`.
-        event: of `collapse` and `lead`; None is the collapse of `ragen-verl verdict`.
-        indicator: of `lead`.
+        event: the event of `collapse` and `lead`; None stands for the collapse of `ragen-verl verdict`.
+        indicator: the event of `lead` that should come first.
     """
 
     kind: str = field(default="final", metadata=one_of("first", "final", "best", "collapse", "correlation", "lead"))
@@ -78,18 +78,19 @@ class Statistic:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A direction that is claimed.
+    """A claim that some variants are higher or lower than others.
 
     Attributes:
-        name: in tables.
+        name: its name in tables.
         first: variants that are compared, each with the one in the same place of `second`; the mean difference counts.
             So `first: [a, d]` against `second: [b, c]` is a difference of differences, half of (a - b) - (c - d).
         second: the variants they are compared with.
-        than: a number in the place of `second`.
+        than: a number that is used instead of `second`.
         expected: whether `first` is claimed to be `higher` or `lower`.
-        paired: runs with one seed share training and held-out states, and their difference is taken by state.
+        paired: whether runs with the same seed share training and held-out states, so that their difference is taken
+            for each state.
         decides: whether the item's verdict depends on it.
-        statistic, claim, source: where they are not the protocol's.
+        statistic, claim, source: given where they differ from the protocol's.
     """
 
     name: str = field(metadata=FILLED)
@@ -111,13 +112,13 @@ class Comparison:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """All that it needs runs of."""
+        """All variants whose runs it needs."""
         return (*self.first, *self.second)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """What a figure shows of a variant: values at the steps `start`, `start + every`, ..."""
+    """A variant's curve in a paper's figure: values at the steps `start`, `start + every`, ..."""
 
     variant: str = field(metadata=FILLED)
     panel: str = field(metadata=FILLED)
@@ -133,12 +134,12 @@ class Curve:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run takes.
+    """The cost of one run.
 
     Attributes:
-        minutes: on two CPU cores.
-        gpu_hours: on one GPU.
-        how: measured on what, or estimated from what.
+        minutes: minutes on two CPU cores.
+        gpu_hours: hours on one GPU.
+        how: the machine on which it was measured, or the data from which it was estimated.
     """
 
     how: str = field(metadata=FILLED)
@@ -152,23 +153,23 @@ class Cost:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What is asked and how it is decided.
+    """A question to the runs of a sweep, and the rule that decides it.
 
     Attributes:
-        question: in one sentence.
-        claim: what the paper says.
-        source: paper, and figure or table.
-        scale: `nano`, two CPU cores, or `paper`.
-        comparisons: the directions that are claimed; all that decide have to be confirmed, and one that is contradicted
-            contradicts the claim.
+        question: the question, in one sentence.
+        claim: the statement in the paper.
+        source: the paper, and its figure or table.
+        scale: `nano`, for two CPU cores, or `paper`.
+        comparisons: the claimed directions. The claim holds if all comparisons that decide are confirmed, and is
+            contradicted if one of them is.
         rule: the decision rule in words.
-        cost: of one run.
-        statistic: of every comparison that has none of its own.
-        least_seeds: below which nothing is decided.
+        cost: the cost of one run.
+        statistic: the statistic of every comparison that has none of its own.
+        least_seeds: with fewer seeds nothing is decided.
         published_is: which statistic the published numbers are.
-        noise: panel -> standard deviation of the paper's numbers from run to run.
-        noise_from: where that is known from.
-        curves: digitised from the paper's figure.
+        noise: panel -> standard deviation of the paper's numbers between runs.
+        noise_from: the source of that standard deviation.
+        curves: curves digitised from the paper's figure.
         covers: further items that the same runs decide.
     """
 
@@ -197,22 +198,22 @@ class Protocol:
             raise RecipeError("noise and noise_from of a protocol belong together.")
 
     def statistic_of(self, comparison: Comparison) -> Statistic:
-        """The comparison's own, or the protocol's."""
+        """The comparison's own statistic, or the protocol's."""
         return comparison.statistic or self.statistic
 
     def check(
         self, name: str, seeds: Sequence[int], variants: Collection[str], panels: Collection[str], published: set[str]
     ) -> None:
-        """Refuse what does not fit the sweep.
+        """Refuse a protocol that does not fit its sweep.
 
         Args:
-            name: the sweep's.
-            seeds, variants, panels: the sweep's.
+            name: the sweep's name.
+            seeds, variants, panels: those of the sweep.
             published: panels with published numbers.
 
         Raises:
-            RecipeError: too few seeds or seeds whose streams can meet; a variant or panel that there is not; a
-                published number without noise.
+            RecipeError: there are too few seeds, or runs of two seeds can meet the same states; a variant or panel does
+                not exist; a panel with published numbers has no noise.
         """
         if len(seeds) < self.least_seeds:
             raise RecipeError(f"seeds of {name} are {len(seeds)} and its protocol needs {self.least_seeds}.")

@@ -26,9 +26,12 @@ from ragen_verl.plugins import use_files
 
 @dataclass(frozen=True)
 class Run:
-    """Where the run writes: resolved config, versions, metrics, trajectories, checkpoints, summary; and how much.
+    """The run's folder, for resolved config, versions, metrics, trajectories, checkpoints and summary.
 
-    `stall_minutes`: a part of a step that takes longer ends the run (`ragen_verl.training.watchdog`).
+    Attributes:
+        dir: the folder.
+        tokens: whether trajectories are saved with their token ids.
+        stall_minutes: a part of a step that takes longer ends the run (`ragen_verl.training.watchdog`).
     """
 
     dir: str = field(metadata=FILLED)
@@ -78,27 +81,27 @@ class RagenConfig:
         except OmegaConfBaseException as error:
             raise RecipeError(unresolved(error)) from error
         if isinstance(plain, dict) and isinstance(files := plain.get("plugins"), list):
-            plain["plugins"] = use_files([str(one) for one in files])  # before a name of theirs is asked for
+            plain["plugins"] = use_files([str(one) for one in files])  # before the names that they register are used
         return parse(cls, plain, "ragen")
 
     def check_seeds(self, steps: int) -> None:
-        """Refuse a held-out split that would play initial states of training, or those of the other.
+        """Refuse splits that share initial states.
 
         Raises:
-            RecipeError: the seeds of `steps` training steps, with all groups that a refill may add, and those of
-                validation and generalisation are not apart.
+            RecipeError: two of the following have a seed in common: `steps` training steps with all groups that a
+                refill may add, validation, and generalisation.
         """
         check_disjoint(self.seeds(steps))
 
     def seeds(self, steps: int) -> dict[str, tuple[range, str]]:
-        """Name of each split -> the seeds that a training of so many steps plays there, and where they come from."""
+        """Name of each split -> its seeds in a training of so many steps, and a remark on their origin."""
         groups = self.train.groups + self.filter.extra_groups(self.train.groups)
         train = range(self.train.seed, self.train.seed + steps * groups)
         held_out = {name: (split.seeds(), "") for name, split in self.splits.items() if name != "train"}
         return {"train": (train, f" ({steps} steps of {groups} groups)"), **held_out}
 
     def check_filter(self, group_size: int) -> None:
-        """Refuse a filter that has nothing to decide by, or that would keep nothing.
+        """Refuse a filter that cannot compare anything, or that would keep nothing.
 
         Args:
             group_size: N, trajectories per group (`actor_rollout_ref.rollout.n`).
@@ -140,14 +143,14 @@ class RagenConfig:
 
     @property
     def kept_groups(self) -> int:
-        """Groups that the update of one step sees where all are informative; with top_p and min_p at least."""
+        """Groups that the update of one step sees if all are informative; a lower bound with top_p and min_p."""
         return self.filter.least_kept(self.train.groups)
 
 
 def groups_of(split: DictConfig | ListConfig | Mapping | list) -> int:
     """P of a recipe's split, or of its list of environments: the resolver `${ragen_groups:${ragen.train}}`.
 
-    With it `data.train_batch_size` follows from the environments instead of being a second number to keep equal.
+    With it `data.train_batch_size` follows from the environments and need not be given a second time.
     """
     envs, total = split, 0
     if isinstance(split, Mapping | DictConfig):
@@ -163,7 +166,7 @@ def groups_of(split: DictConfig | ListConfig | Mapping | list) -> int:
 
 
 def register_resolvers() -> None:
-    """Register the OmegaConf resolvers that recipes use; once per process, called by the plugin and the checks."""
+    """Register the OmegaConf resolvers that recipes use; the plugin and the checks call it, and it may be repeated."""
     OmegaConf.register_new_resolver("ragen_groups", groups_of, replace=True)
     OmegaConf.register_new_resolver("ragen_sum", lambda *numbers: sum(numbers), replace=True)
     OmegaConf.register_new_resolver("ragen_nano", _nano_model, replace=True)

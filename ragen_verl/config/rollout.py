@@ -1,4 +1,4 @@
-"""`ragen.rollout`: one episode."""
+"""`ragen.rollout`: the settings of an episode."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ragen_verl.rollout.protocol import Protocol
 
 @dataclass(frozen=True)
 class Rollout:
-    """One episode: the dialogue's budgets and words, and the limits on time and tokens.
+    """The settings of an episode: the dialogue's budgets and texts, and the limits on time and tokens.
 
     Attributes:
-        options: every key that is none of the others, an option of the context; null is its default, or that it has
-            no such option.
+        options: all other keys; they are options of the context. null stands for the default, or for an option that
+            the context does not have.
     """
 
     max_turns: int = field(default=Protocol.max_turns, metadata=at_least(1))

@@ -1,4 +1,4 @@
-"""Typed blocks from plain YAML data: a dataclass per block, one sentence per refusal, the key named in full."""
+"""Make typed blocks from plain YAML data: one dataclass for each block. A refusal is one sentence with the full key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POSITIVE = {"accepts": Accepts(lambda value: value > 0, "a number above 0")}
 PENALTY = {"accepts": Accepts(lambda value: value <= 0, "a number of 0 or less")}
 FRACTION = {"accepts": Accepts(lambda value: 0 < value <= 1, "a number above 0 and at most 1")}
 REST = {"rest": True}
-"""Metadata of a field of type dict that takes every key of the block which is no field: the options of a plugin."""
+"""Metadata of a field of type dict that takes all keys of the block that are no fields: the options of a plugin."""
 FILLED = {"accepts": Accepts(lambda value: bool(value), "a value that is not empty")}
 
 

@@ -1,4 +1,4 @@
-"""The `sft:` block of `ragen-verl sft`: what supervised training needs and no recipe for reinforcement learning has."""
+"""The `sft:` block of `ragen-verl sft`: settings of supervised training that no other recipe has."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Sft:
     """Supervised training on demonstrations.
 
     Args:
-        lr: learning rate at its highest; None takes `LR_FACTOR` times that of the recipe's actor.
-        batch_size: chats of an update.
+        lr: the highest learning rate; None takes `LR_FACTOR` times that of the recipe's actor.
+        batch_size: chats in an update.
         epochs: passes over the demonstrations.
         warmup: share of the updates in which the learning rate rises.
     """
@@ -40,5 +40,5 @@ class Sft:
         return parse(cls, block, "sft")
 
     def peak(self, actor_lr: float) -> float:
-        """The learning rate at its highest, for the recipe's own."""
+        """The highest learning rate, given the learning rate of the recipe's actor."""
         return LR_FACTOR * actor_lr if self.lr is None else self.lr

@@ -1,1 +1,1 @@
-"""Saved trajectories as other programs want them: chats for supervised fine-tuning, preference pairs, spans."""
+"""Saved trajectories in formats of other programs: chats for supervised fine-tuning, preference pairs, spans."""

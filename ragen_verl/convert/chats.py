@@ -15,19 +15,19 @@ _KEPT = ("env", "seed", "rollout_index", "return", "success")
 
 
 def sft(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
-    """Chats as trl's SFTTrainer reads them: `{"messages": [{"role", "content"}, ...]}`.
+    """Chats in the format of trl's SFTTrainer: `{"messages": [{"role", "content"}, ...]}`.
 
-    A trajectory is one chat, or one for each turn where every turn was a training row of its own, since a later prompt
-    does not hold the earlier ones there. Trajectories that failed or have no turn give none.
+    A trajectory gives one chat. Where every turn was a training row of its own it gives one for each turn, since a
+    later prompt does not contain the earlier ones. A trajectory that failed or has no turn gives none.
 
     Args:
-        records: with their preambles.
+        records: trajectory records with their task preambles.
 
     Yields:
         The messages, and `env`, `seed`, `rollout_index`, `return` and `success` of the trajectory.
 
     Raises:
-        RecipeError: a record does not say what the model saw.
+        RecipeError: a record does not contain what the model saw.
     """
     for record in records:
         if record["excluded"] or not record["turns"]:
@@ -41,22 +41,22 @@ def sft(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
 
 
 def preferences(records: Iterable[Record], margin: float = 0.0) -> Iterator[dict[str, Any]]:
-    """The best trajectory of a group against the worst, as trl's DPOTrainer and RewardTrainer read pairs.
+    """Pairs of the best and the worst trajectory of a group, in the format of trl's DPOTrainer and RewardTrainer.
 
-    A group has one environment, seed and step of a run, and starts with the same messages. Of equal returns the lower
-    rollout index stands for all. Trajectories that failed or have no turn take no part.
+    The trajectories of a group have the same environment, seed and step of a run, and start with the same messages. Of
+    equal returns the lowest rollout index is taken. Trajectories that failed or have no turn are left out.
 
     Args:
-        records: with their preambles.
-        margin: the smallest difference of returns of a pair; equal returns give none.
+        records: trajectory records with their task preambles.
+        margin: the smallest difference of returns in a pair; equal returns give no pair.
 
     Yields:
         `prompt` (the messages up to the first response), `chosen` and `rejected` (all later ones), `margin` (the
         difference of returns), `return_chosen`, `return_rejected`, `env` and `seed`.
 
     Raises:
-        RecipeError: a record does not say what the model saw, or its turns were rows of their own: then no prompt holds
-            the messages before, and a pair of conversations would be one that the model never had.
+        RecipeError: a record does not contain what the model saw, or its turns were rows of their own: then no prompt
+            contains the earlier messages, and the model never had the whole conversation.
     """
     groups: dict[tuple, list[Record]] = defaultdict(list)
     for record in records:

@@ -1,4 +1,4 @@
-"""Chats in a Parquet file, as verl's MultiTurnSFTDataset reads them, with a note of the episodes they come from."""
+"""Chats in a Parquet file, in the format of verl's MultiTurnSFTDataset, with a note on the episodes behind them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ragen_verl.errors import RecipeError
 
 SUFFIX = ".parquet"
 MESSAGES, LAST_ONLY = "messages", "last_only"
-"""Columns: the chat, and whether its last message alone is an answer to learn (the others are so in rows before)."""
+"""Columns: the chat, and whether only its last message is to be learned (earlier rows have the other answers)."""
 _NOTE = b"ragen_verl"
 
 
 def dialogue(ragen: RagenConfig) -> dict[str, Any]:
-    """What has to be the same where demonstrations are made and where they are learned from.
+    """The settings that have to be the same for making demonstrations and for learning from them.
 
     Returns:
-        Key of the recipe -> its value as JSON has it: the training environments with their arguments in the first
-        step, and what decides a prompt or an answer's form.
+        Key of the recipe -> its value as JSON: the training environments with their arguments in the first step, and
+        the settings that decide the form of prompts and answers.
     """
     envs = [{"id": one.id, "name": one.tag, "kwargs": one.kwargs_at(1)} for one in ragen.train.envs]
     rollout = ragen.rollout
@@ -32,15 +32,15 @@ def dialogue(ragen: RagenConfig) -> dict[str, Any]:
 
 
 def write(chats: Iterable[Mapping[str, Any]], note: Mapping[str, Any], file: Path) -> int:
-    """Write chats.
+    """Write chats to a file.
 
     Args:
         chats: as `ragen_verl.convert.chats.sft` yields them, with `last_only`.
-        note: JSON-able; `read_note` gives it back.
-        file: to write; its folder is made.
+        note: data that JSON can hold; `read` returns it.
+        file: the file to write; its folder is created.
 
     Returns:
-        How many.
+        The number of chats.
 
     Raises:
         RecipeError: the file cannot be written.
@@ -62,7 +62,7 @@ def read(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """The chats and the note of a file that `write` made.
 
     Raises:
-        RecipeError: it is not there, no Parquet, or not written here.
+        RecipeError: the file does not exist, is no Parquet file, or was not written by `write`.
     """
     import pyarrow
     from pyarrow import parquet
@@ -82,11 +82,11 @@ def read(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def check_dialogue(file: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
-    """Refuse demonstrations of other environments, prompts or answers than a recipe's.
+    """Refuse demonstrations whose environments, prompts or answers differ from those of a recipe.
 
     Args:
-        file: they are in, for the message.
-        theirs, ours: `dialogue` where they were made and of the recipe.
+        file: the file with the demonstrations, for the message.
+        theirs, ours: the result of `dialogue` at the making of the demonstrations, and for the recipe.
 
     Raises:
         RecipeError: naming the keys that differ.

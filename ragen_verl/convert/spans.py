@@ -1,8 +1,8 @@
-"""Trajectories as OpenTelemetry spans, exported by the SDK: over OTLP/HTTP, or as JSON lines.
+"""Trajectories as OpenTelemetry spans, exported by the SDK over OTLP/HTTP or as JSON lines.
 
-A trajectory is a trace of its own, with the root span `agent.trajectory` and under it a span `agent.trajectory.step`
-for each thing that happened: the plan (what the model wrote before its answer), the choice of actions, what the
-environment answered, and the end. Ids follow from what was played, so that a second export makes no second trace.
+A trajectory is a trace of its own. Its root span is `agent.trajectory`; below it each event has a span
+`agent.trajectory.step`: the plan (the model's text before its answer), the choice of actions, the response of the
+environment, and the end. Ids are computed from the trajectory, so that a second export makes no second trace.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Record = Mapping[str, Any]
 
 TRAJECTORY, STEP = "agent.trajectory", "agent.trajectory.step"
 PLAN, TOOL_CHOICE, RESPONSE, END = "plan", "tool_choice", "environment_response", "termination"
-"""What a step can be, its attribute `agent.trajectory.step.kind`."""
+"""Kinds of steps: the values of the attribute `agent.trajectory.step.kind`."""
 
 _AT_ONCE = 64  # trajectories in one request
 _NS = 1_000_000_000
@@ -36,7 +36,7 @@ def otlp(endpoint: str) -> SpanExporter:
 
     Raises:
         MissingExtra: the SDK's exporter is not installed.
-        RecipeError: this is no address.
+        RecipeError: `endpoint` is no address.
     """
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.netloc:
@@ -49,7 +49,7 @@ def otlp(endpoint: str) -> SpanExporter:
 
 
 def jsonl(out: TextIO) -> SpanExporter:
-    """An exporter that writes each span as the SDK's own JSON, one a line.
+    """An exporter that writes each span as the SDK's own JSON, one on each line.
 
     Raises:
         MissingExtra: the SDK is not installed.
@@ -65,9 +65,9 @@ def export(records: Iterable[Record], exporter: SpanExporter, run: str) -> int:
     """Make spans of trajectories and hand them to an exporter.
 
     Args:
-        records: of any version.
-        exporter: takes them in batches; it is shut down at the end.
-        run: name of the run, an attribute of the resource.
+        records: trajectory records of any version.
+        exporter: it gets the spans in batches and is shut down at the end.
+        run: the name of the run, an attribute of the resource.
 
     Returns:
         The number of trajectories.
@@ -83,7 +83,7 @@ def export(records: Iterable[Record], exporter: SpanExporter, run: str) -> int:
     from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
     class Ids(IdGenerator):
-        """Ids that follow from the trajectory."""
+        """Ids that are computed from the trajectory."""
 
         def begin(self, record: Record) -> None:
             names = ("split", "step", "policy", "env", "seed", "rollout_index")
@@ -146,7 +146,7 @@ def _spans(tracer: Any, record: Record) -> None:
 
 
 def _steps(record: Record) -> Iterator[tuple[str, float, dict[str, Any]]]:
-    """Kind, seconds and attributes of each step; a response's time is shared out by its characters."""
+    """Kind, seconds and attributes of each step; the time of a response is split by numbers of characters."""
     for turn in record["turns"]:
         place, spent = {"turn": turn["turn"], "state": turn["state"]}, turn["generate_seconds"]
         planning = 0.0

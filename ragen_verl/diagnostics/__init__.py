@@ -1,6 +1,6 @@
-"""What tells a healthy run from one that collapses: indicators, drift, mutual information, gradients, the verdict.
+"""Diagnostics of a run that collapses: indicators, drift, mutual information, gradient signal and the verdict.
 
-`@indicator` and `@cause` add to it from any package or file; what a rule is given and returns stands here as well.
+`@indicator` and `@cause` add to it from any package or file. The types that a rule takes and returns are here as well.
 """
 
 from ragen_verl.diagnostics import causes as causes  # registers the built-in ones, as the next line does

@@ -1,4 +1,4 @@
-"""What a verdict does: which checkpoints stay, and whether the run stops."""
+"""The consequences of a verdict: which checkpoints stay, and whether the run stops."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Action:
     """What to do after a step.
 
     Attributes:
-        keep: steps whose checkpoints stay, whatever else would remove old ones; a part of those saved.
-        best: the one with the best held-out score; None without a score of a saved step.
-        last_good: the last one saved before the first warning; None without a warning, or if none was saved by then.
+        keep: saved steps whose checkpoints stay, also where old ones are removed otherwise.
+        best: the saved step with the best held-out score; None where no saved step has a score.
+        last_good: the last step saved before the first warning; None without a warning, or if none was saved by then.
         stop: the reason to stop after this step, in one sentence; None to go on.
     """
 
@@ -42,11 +42,11 @@ class CheckpointPolicy:
         """Decide after a step; pure: the same arguments give the same action.
 
         Args:
-            step: the one just finished.
-            verdict: `Monitor.verdict` after it.
+            step: the step that has just finished.
+            verdict: `Monitor.verdict` after that step.
             scores: step -> held-out score, higher is better; steps that were not evaluated are absent.
             saved: steps whose checkpoints exist.
-            rule: what `EarlyStop.update` returned.
+            rule: the result of `EarlyStop.update`.
         """
         saved = sorted(saved)
         scored = [one for one in saved if one in scores]

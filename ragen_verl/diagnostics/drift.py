@@ -1,7 +1,7 @@
 """Token drift: how far the trainer's log-probabilities of sampled tokens are from the engine's.
 
-The two run different kernels on the same weights. In float32 they agree to 1e-5, in bfloat16 to about 1e-2 per
-token; more means a token sequence that was encoded anew, weights that did not arrive, another temperature.
+The two run different kernels on the same weights. In float32 they agree to 1e-5, in bfloat16 to about 1e-2 per token. A
+larger difference means that token ids were encoded anew, weights did not arrive, or temperatures differ.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def token_drift(
         threshold: nats.
 
     Returns:
-        `drift/mean` and `drift/max`: of |trainer - engine| over sampled tokens whose difference is finite;
-        `drift/share`: share of sampled tokens where it is above `threshold` or not finite; `drift/tokens`: how many
-        sampled tokens there are. Without one, only the last, 0; without a finite one, no mean and no max.
+        `drift/mean` and `drift/max`: mean and maximum of |trainer - engine| over the sampled tokens where it is finite;
+        `drift/share`: share of sampled tokens where it is above `threshold` or not finite; `drift/tokens`: the number
+        of sampled tokens. Without sampled tokens only `drift/tokens`; without a finite difference no mean and maximum.
 
     Raises:
         ValueError: the shapes differ.

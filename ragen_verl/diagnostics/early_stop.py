@@ -5,7 +5,7 @@ low_validation_success     held-out success of some environment stays below 1 %
 
 Its third rule, empty_filtered_steps, is the filter's own: `ragen.filter.on_empty` and `stop_after`.
 
-They are coarser than the verdict's rules and later, and are here so that a rerun of RAGEN-2 ends where RAGEN-2 ends.
+They are coarser than the verdict's rules and fire later. They exist so that a rerun of RAGEN-2 ends where RAGEN-2 ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ragen_verl.config.diagnostics import Stop
 from ragen_verl.diagnostics.series import number
 from ragen_verl.names import EARLY_STOPPED, EMPTY_STEP, HELD_OUT, REWARD_STD, SUCCESS
 
-BASELINE_STEPS = 10  # whose mean is the baseline; steps in which the filter kept nothing are not among them
+BASELINE_STEPS = 10  # the baseline is the mean of these steps; a step in which the filter kept nothing does not count
 STD_RATIO = 0.1
 LOW_SUCCESS = 0.01
 
@@ -38,11 +38,11 @@ class EarlyStop:
         self._low_success: dict[str, int] = {}
 
     def update(self, metrics: Mapping[str, Any]) -> str | None:
-        """Take one step's metrics in; the name of the first rule that ever applied, or None.
+        """Take one step's metrics; return the name of the first rule that ever applied, or None.
 
         Args:
-            metrics: read are `rollout/in_group_reward_std` (not where `rollout/empty_after_filter` is above 0: the
-                filter kept nothing and the step counts nowhere) and, on steps with a validation,
+            metrics: those that are read are `rollout/in_group_reward_std` (not where `rollout/empty_after_filter` is
+                above 0: the filter kept nothing and the step does not count) and, on steps with a validation,
                 `val-env/{environment}/success`: one environment that stays low is enough.
         """
         std = number(metrics, REWARD_STD)
@@ -74,5 +74,5 @@ class EarlyStop:
         return None
 
     def metrics(self) -> dict[str, float]:
-        """`early_stopped/{rule}` 1 for the rule that applied; empty while none did."""
+        """`early_stopped/{rule}` with the value 1 for the rule that applied; empty while none did."""
         return {f"{EARLY_STOPPED}/{self.reason}": 1.0} if self.reason else {}

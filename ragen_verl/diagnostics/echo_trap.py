@@ -1,8 +1,8 @@
 """Echo Trap: indicators of collapse from a step's trajectories (arXiv 2504.20073, section 4.1 and appendix B.3).
 
 The paper follows in-group reward standard deviation, entropy, reward, gradient norm and response length. Those come
-from the step's metrics; this module adds, under `echo/`, what has to be read from the trajectories. `readings` sets
-them and the metrics of every other indicator against the run's own first steps.
+from the step's metrics; this module adds, under `echo/`, metrics that are computed from the trajectories. `readings`
+compares them and the metrics of every other indicator with the run's own first steps.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ STEP_METRICS = {
     ENTROPY: "entropy per token (kept groups)",
     GRADIENT_NORM: "gradient norm before clipping (kept groups)",
 }
-"""Metric of the step -> what it is; over every trajectory, before the filter, where it says nothing else."""
+"""Metric of the step -> its meaning; over all trajectories before the filter, unless the meaning says otherwise."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One metric now, against the run's own first steps.
+    """A metric's present value beside that of the run's own first steps.
 
     Attributes:
-        metric, meaning: its name, and what it is.
+        metric, meaning: its name and its meaning.
         baseline, std: median of the first steps, and the standard deviation of the noise between one step and the next.
         value: median of the last steps.
     """
@@ -72,18 +72,18 @@ class Reading:
     },
 )
 def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: Annotated[int, WORDS] = NGRAM) -> dict[str, float]:
-    """The Echo Trap indicators that are read from a step's trajectories.
+    """The Echo Trap indicators that are computed from a step's trajectories.
 
     Args:
         records: `Trajectory.record()` of each trajectory of the step, before the filter; excluded ones are skipped.
         ngram: words per n-gram.
 
     Returns:
-        `echo/reasoning_words`: words of the thoughts per turn (a trajectory's number of words falls as it gets
-        shorter by success, this one does not); `echo/format_valid`: share of turns with the wanted tags;
-        `echo/distinct_within`, `echo/distinct_across`, `echo/shared`: see `Repetition`, over the thoughts, or over
-        the whole responses where no turn has thoughts; environments are counted apart and averaged by trajectory.
-        What cannot be told is left out.
+        `echo/reasoning_words`: words of the thoughts per turn (per trajectory, the number would fall when success
+        makes trajectories shorter); `echo/format_valid`: share of turns with the wanted tags; `echo/distinct_within`,
+        `echo/distinct_across`, `echo/shared`: see `Repetition`, over the thoughts, or over the whole responses where no
+        turn has thoughts; each environment is counted by itself, and the mean is over trajectories. A metric that
+        cannot be computed is left out.
     """
     played = [record for record in records if not record["excluded"] and record["turns"]]
     turns = [turn for record in played for turn in record["turns"]]
@@ -123,7 +123,7 @@ class StepIndicators:
     def __call__(self, records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """The metrics of one step's trajectories.
 
-        An indicator that raises is reported on stderr and left out from then on: what observes a run must not end it.
+        An indicator that raises is reported on stderr and left out from then on: an observer must not end a run.
         """
         metrics: dict[str, float] = {}
         for name, function in list(self._functions.items()):
@@ -136,12 +136,12 @@ class StepIndicators:
 
 
 def meanings() -> dict[str, str]:
-    """Metric -> what it is, of every metric that the verdict's table shows."""
+    """Metric -> its meaning, for every metric in the verdict's table."""
     return STEP_METRICS | {metric: words for one in INDICATORS.values() for metric, words in one.metrics.items()}
 
 
 def readings(trace: Trace, meaning_of: Mapping[str, str]) -> list[Reading]:
-    """Every metric of `meaning_of` (see `meanings`) that has a baseline by now."""
+    """A reading of every metric of `meaning_of` (see `meanings`) that has a baseline by now."""
     found = []
     for metric, meaning in meaning_of.items():
         one = trace[metric]

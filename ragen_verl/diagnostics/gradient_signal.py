@@ -1,9 +1,9 @@
 """Gradient signal: does the task's gradient come from the groups whose returns differ? (RAGEN-2, arXiv 2604.06268)
 
 The task gradient of a prompt is bounded by the standard deviation of its returns, |g_task(x)| <= C sqrt(Var[R | X=x]),
-while the gradients of the entropy bonus and of KL do not depend on rewards. So where that is small the regularisers are
-what moves the weights. Here groups are put into buckets by it and measured norms become metrics; numpy only, the
-norms come from `ragen_verl.training.probes`.
+while the gradients of the entropy bonus and of KL do not depend on rewards. So where that standard deviation is small,
+the regularisers move the weights. This module puts groups into buckets by it and turns measured norms into metrics. It
+uses numpy only; the norms come from `ragen_verl.training.probes`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALL = "all"
 """The name of the bucket that holds every row."""
 
 ZERO_NORM = 1e-6
-"""Norms at or below it are rounding: the KL gradient's while the policy still is its reference, for instance."""
+"""Norms up to this are rounding, such as that of the KL gradient while the policy still equals its reference."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,18 @@ class Bucket:
 
 
 def split(rows_of: Sequence[Sequence[int]], stds: Sequence[float], buckets: int) -> list[Bucket]:
-    """Put groups into quantiles of their standard deviation, the whole batch first.
+    """Put groups into quantiles of their standard deviation; the first bucket is the whole batch.
 
-    Groups of equal ones share a bucket, so the result does not depend on their order; a bucket that stays empty is
-    left out. Without two different ones there is nothing to compare, and the whole batch is all that is returned.
+    Groups with equal standard deviations share a bucket, so the result does not depend on their order; an empty bucket
+    is left out. If all standard deviations are equal there is nothing to compare: only the whole batch is returned.
 
     Args:
         rows_of: the rows of each group.
         stds: sample standard deviation of each group's raw returns, shape (groups,).
-        buckets: quantiles at most.
+        buckets: the highest number of quantiles.
 
     Raises:
-        ValueError: one is missing or not finite.
+        ValueError: a standard deviation is missing or not finite.
     """
     values = np.asarray(stds, dtype=np.float64)
     if len(values) != len(rows_of) or not np.isfinite(values).all():
@@ -77,17 +77,18 @@ def summarize(
     """Metrics of one measurement, under RAGEN-2's names where it has one.
 
     Args:
-        buckets: what `split` returned.
+        buckets: the result of `split`.
         norms: for each bucket the norm of the gradient of `task` (the policy loss), `entropy` (mean token entropy) and,
             with a reference model, `kl` (mean KL estimate), each with coefficient 1 and averaged over the bucket.
         coefficients: weight of `entropy` and `kl` in the recipe's loss.
 
     Returns:
         `grad_norm/<bucket>/<component>`, `.../reward_std_{mean,min,max}`, `.../sample_count`, `.../sample_pct`;
-        `.../signal_to_noise`: the task's norm over that of the regularisers with the recipe's coefficients, where there
-        is any (their norms added up, so a lower bound); `grad_norm/<component>_high_over_low`: highest bucket's norm
-        over the lowest one's; `grad_norm/<component>_rank_correlation`: Spearman's over the buckets, of three or more.
-        RAGEN-2 expects the last two to be large for `task`, and 1 and 0 for the others.
+        `.../signal_to_noise`: the task's norm divided by the regularisers' with the recipe's coefficients, where there
+        are any (it is a lower bound, since their norms are added up); `grad_norm/<component>_high_over_low`: the norm
+        of the highest bucket divided by that of the lowest; `grad_norm/<component>_rank_correlation`: Spearman's
+        correlation over the buckets, if there are three or more. RAGEN-2 expects the last two to be large for `task`,
+        and 1 and 0 for the others.
     """
     metrics: dict[str, float] = {}
     total = len(buckets[0].rows) if buckets else 0
@@ -116,7 +117,7 @@ def summarize(
 
 
 def _rank_correlation(values: np.ndarray) -> float | None:
-    """Spearman's correlation of the values with their place; None where all are equal."""
+    """Spearman's correlation of the values with their positions; None where all values are equal."""
     ranks = (values[:, None] > values).sum(axis=1) + ((values[:, None] == values).sum(axis=1) - 1) / 2
     if (ranks == ranks[0]).all():
         return None

@@ -1,4 +1,4 @@
-"""The monitor of a run: takes every step's metrics in and says what is wrong, since when, and what to change.
+"""The monitor of a run: it reads the metrics of every step and says what is wrong, since when, and what to change.
 
 monitor = Monitor()
 monitor.replay(folder.rows())             # a resumed run gets its state back
@@ -22,14 +22,14 @@ from ragen_verl.names import HELD_OUT_SUCCESS
 
 @dataclass(frozen=True)
 class MonitorConfig:
-    """What a monitor has to know of the recipe.
+    """The settings that a monitor needs from the recipe.
 
     Attributes:
-        baseline: steps that the baseline of each metric is made of.
-        window: last steps whose median says where a metric is now.
+        baseline: how many first steps give each metric its baseline.
+        window: how many last steps give each metric its present value, as their median.
         causes: options of rules, name -> option -> value.
-        changes: steps from which on training plays other environments than before, or with other arguments: the
-            metrics after such a step are compared with one another only.
+        changes: steps at which the training environments or their arguments change: the metrics from such a step on
+            are compared only with one another.
     """
 
     baseline: int = BASELINE
@@ -39,9 +39,9 @@ class MonitorConfig:
 
     @classmethod
     def from_recipe(cls, ragen: Mapping[str, Any]) -> MonitorConfig:
-        """From a recipe's `ragen` block as plain data; what is not there has its default.
+        """Read a recipe's `ragen` block, given as plain data; a missing key has its default.
 
-        A stored recipe need not be one of this version, so nothing else of it is read.
+        A stored recipe may come from another version, so only the needed keys are read.
         """
         block = ragen.get("diagnostics") or {}
         envs = (ragen.get("train") or {}).get("envs") or ()
@@ -60,7 +60,7 @@ class Monitor:
     Its state is the metrics it was given: `judge` and a resumed run rebuild it by replaying metrics.jsonl.
 
     Args:
-        config: what to know of the recipe.
+        config: the settings from the recipe.
 
     Raises:
         RecipeError: `config.causes` names a cause or an option that does not exist.
@@ -70,7 +70,7 @@ class Monitor:
         self._config = config or MonitorConfig()
         self._trace = Trace(self._config.baseline, self._config.window)
         self._rules = with_options(CAUSES, self._config.causes, "causes")
-        self._causes = dict(CAUSES)  # every look into a registry asks for new plugins
+        self._causes = dict(CAUSES)  # a copy, since every access to a registry looks for new plugins
         self._meanings = meanings()
         self._order = {name: position for position, name in enumerate(self._causes)}
         read = {metric for one in self._causes.values() for metric in one.reads}
@@ -81,11 +81,11 @@ class Monitor:
         self._step = -1
 
     def update(self, step: int, metrics: Mapping[str, Any]) -> Verdict:
-        """Take one step's metrics in and return the verdict.
+        """Take one step's metrics and return the verdict.
 
         Args:
-            step: later than every one before.
-            metrics: verl's and RAGEN's names; those no rule reads are ignored.
+            step: a step later than all before.
+            metrics: under verl's and RAGEN's names; metrics that no rule reads are ignored.
 
         Raises:
             ValueError: the step was seen before.
@@ -112,7 +112,7 @@ class Monitor:
             self._collapsed = (step, evidence)
 
     def _test(self, name: str) -> Evidence | None:
-        """One rule's evidence; a rule that raises is reported on stderr and is off: no rule may end the run."""
+        """One rule's evidence. A rule that raises is reported on stderr and switched off: no rule may end the run."""
         try:
             return self._rules[name](self._trace)
         except Exception as error:
@@ -121,9 +121,9 @@ class Monitor:
             return None
 
     def replay(self, lines: Iterable[Mapping[str, Any]]) -> Verdict:
-        """Take the lines of metrics.jsonl in, each with its `step`, and return the verdict.
+        """Take the lines of metrics.jsonl, each with its `step`, and return the verdict.
 
-        Of lines with one step the later values win: a run that was killed and went on repeats steps.
+        Where lines have the same step, later values replace earlier ones: a resumed run repeats steps.
         """
         steps: dict[int, dict[str, Any]] = {}
         for line in lines:
@@ -147,7 +147,7 @@ class Monitor:
         )
 
     def _passed(self, finding: Finding) -> bool:
-        """Whether there is nothing to change: a note, or a warning that is over in a run that does well."""
+        """Whether nothing has to be changed: it is a note, or a warning that is over in a run that does well."""
         if not finding.warns:
             return True
         well = performance(self._trace) is Performance.HELD and self._collapsed is None

@@ -1,12 +1,12 @@
 """Template collapse: how much of the reasoning Z depends on the prompt X (RAGEN-2, arXiv 2604.06268).
 
-Reasoning can stay diverse, H(Z|X) high, while it no longer tells which prompt it answers, I(X;Z) near 0. The proxies
-come from a matrix of cross scores L[i, j] = log p(z_i | x_j): every reasoning under every prompt ("in-batch
-cross-scoring"). Everything here is numpy, in nats; `ragen_verl.training.probes` fills the matrix.
+Reasoning can stay diverse, H(Z|X) high, while it no longer depends on the prompt that it answers, I(X;Z) near 0. The
+proxies come from a matrix of cross scores L[i, j] = log p(z_i | x_j): every reasoning under every prompt ("in-batch
+cross-scoring"). Everything here uses numpy, in nats; `ragen_verl.training.probes` fills the matrix.
 
-Two things differ from the released code. Identical prompts are one column, weighted by how often they occur: two
-groups that start alike then neither cost twice nor pass for a confusion. And the code's marginal averages
-length-normalised scores, which is not the paper's formula: both are given, `estimate` is the paper's.
+Two things differ from the released code. Identical prompts are one column, weighted by their frequency: two groups with
+the same start then do not cost twice, and are not counted as confused with each other. And the code's marginal averages
+length-normalised scores, which is not the paper's formula: both are given, and `estimate` is the paper's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def marginal_of_code(scores: np.ndarray, lengths: np.ndarray, weights: np.ndarra
 def retrieval(scores: np.ndarray, own: np.ndarray, k: int = 1) -> float:
     """The share of reasonings whose own prompt is among the k under which they are likeliest.
 
-    Among equal scores the place is drawn by lot, in expectation: on a flat matrix the result is chance, k / columns.
+    Equal scores count as if their order were random (its expectation): with all scores equal the result is k / columns.
     """
     mine = matched(scores, own)[:, None]
     better, equal = (scores > mine).sum(axis=1), (scores == mine).sum(axis=1)
@@ -62,9 +62,9 @@ def retrieval(scores: np.ndarray, own: np.ndarray, k: int = 1) -> float:
 
 @dataclass
 class RunningStd:
-    """The marginal's standard deviation averaged: `decay` x the old average + (1 - `decay`) x the new value.
+    """A moving average of the marginal's standard deviation: `decay` x the old average + (1 - `decay`) x the new value.
 
-    The first value starts the average. It is not stored in checkpoints: a resumed run starts it anew.
+    The first value starts the average. It is not stored in checkpoints, so a resumed run starts it anew.
     """
 
     decay: float = EMA_DECAY
@@ -83,19 +83,20 @@ def measure(
     """The proxies of one matrix of cross scores.
 
     Args:
-        scores: log p(z_i | x_j) summed over the tokens of z_i, nats, shape (rows, columns); columns differ.
-        own: column of the prompt that row i answered, shape (rows,); its frequencies are p(x_j).
+        scores: log p(z_i | x_j) summed over the tokens of z_i, nats, shape (rows, columns); no two columns have the
+            same prompt.
+        own: column of the prompt that row i answered, shape (rows,); the frequencies of the columns are p(x_j).
         lengths: tokens of z_i, 1 or more, shape (rows,).
         ema: the average of the marginal's standard deviation; without it there is no `z_score_ema`.
-        name: of this matrix in `ema`.
+        name: the name of this matrix in `ema`.
 
     Returns:
         Per token, that is after division by |z_i|: `estimate` of I(X;Z) (paper: log p(z|x) - log p(z), mean over the
         rows), `estimate_code` (marginal of the released code), `conditional_entropy` -E log p(z|x),
         `marginal_entropy` -E log p(z), `marginal_std`, `z_score` (mean of the same difference over `marginal_std` +
         `STD_EPS`) and `z_score_ema`. Per whole reasoning, with `_per_sequence`: the same without `estimate_code`,
-        which then is the paper's. Besides: `upper_bound` H(X), the most that `estimate_per_sequence` can be (log of
-        the number of columns if they are equally frequent); `retrieval_accuracy`, `retrieval_chance`,
+        which would equal the paper's. Besides: `upper_bound` H(X), the highest possible `estimate_per_sequence` (log
+        of the number of columns if they are equally frequent); `retrieval_accuracy`, `retrieval_chance`,
         `retrieval_above_chance` and the same with `_at_<k>` for the k in `RANKS` below the number of columns;
         `prompts` and `responses`, the matrix's size.
 
@@ -140,12 +141,12 @@ def measure(
     return result
 
 
-# -- what is scored ---------------------------------------------------------------------------------------------------
+# -- the scored reasonings --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A reasoning and what it answered, as token ids: `context` is everything the model had read by then."""
+    """A reasoning and its context, as token ids: `context` is everything that the model had read by then."""
 
     context: tuple[int, ...]
     thought: tuple[int, ...]
@@ -157,8 +158,8 @@ def turns_of(prompt: Sequence[int], response: Sequence[int], counts: Sequence[tu
     Args:
         prompt: ids before the row's first response.
         response: all ids after them.
-        counts: of each turn the ids that are new since the last response, and the sampled ones; the first turn's new
-            ids are `prompt`.
+        counts: for each turn the number of ids that are new since the last response, and of those sampled; the first
+            turn's new ids are `prompt`.
     """
     turns, end = [], 0
     for number, (new, sampled) in enumerate(counts):
@@ -169,7 +170,7 @@ def turns_of(prompt: Sequence[int], response: Sequence[int], counts: Sequence[tu
 
 
 def thought_of(ids: Sequence[int], decode: Callable[[Sequence[int]], str], end: str | None = "</think>") -> list[int]:
-    """The leading ids whose text comes before the tag `end`; none where the tag is missing or comes first.
+    """The leading ids whose text is before the tag `end`; none where the tag is missing or comes first.
 
     A token that holds the first characters of the tag belongs to the tag. Without `end`, all ids.
     """
@@ -186,14 +187,14 @@ def due(step: int, every: int) -> bool:
     return (step - 1) % every == 0
 
 
-# -- what it may cost -------------------------------------------------------------------------------------------------
+# -- the budget -------------------------------------------------------------------------------------------------------
 
 
 def step_tokens(generated: int, kept: float) -> float:
-    """Forward tokens that a training step costs at least: one pass by the engine, three by the update.
+    """The least number of forward tokens of a training step: one pass by the engine, three by the update.
 
-    A backward pass counts as two forward ones. What a recipe may add (old log-probs, reference, critic, further
-    epochs, reading the context anew at each turn) is left out, so that a share of it is never more than it says.
+    A backward pass counts as two forward ones. Passes that a recipe may add (old log-probs, reference, critic, further
+    epochs, reading the context anew at each turn) are left out, so that the true share is never above the stated one.
 
     Args:
         generated: prompt and response tokens of all trajectories of the step.
@@ -226,21 +227,21 @@ class Plan:
 
 
 def plan(pairs: Sequence[Pair], tokens: int, rng: np.random.Generator) -> Plan | None:
-    """Choose prompts and reasonings by lot, as many prompts as the budget holds and then further reasonings of each.
+    """Draw prompts and reasonings: as many prompts as the budget allows, then further reasonings of each.
 
-    More prompts come first because I(X;Z) cannot exceed the log of their number. Identical contexts are one prompt.
+    Prompts have priority because I(X;Z) cannot exceed the log of their number. Identical contexts are one prompt.
 
     Args:
-        pairs: the candidates; those without a thought are passed over.
-        tokens: the budget, in forward tokens: a cell of the matrix costs its prompt and its reasoning.
-        rng: draws the order of prompts, and of the reasonings of each.
+        pairs: the candidates; those without a thought are skipped.
+        tokens: the budget in forward tokens; a cell of the matrix costs the tokens of its prompt and its reasoning.
+        rng: draws the order of the prompts, and of the reasonings of each.
 
     Returns:
         A plan of at least two prompts and two reasonings that costs `tokens` or less; None where there are fewer than
         two different prompts.
 
     Raises:
-        RecipeError: the budget does not hold the smallest matrix.
+        RecipeError: the budget is below the cost of the smallest matrix.
     """
     answers: dict[tuple[int, ...], list[int]] = {}
     for index in rng.permutation(len(pairs)).tolist():
@@ -274,5 +275,5 @@ def plan(pairs: Sequence[Pair], tokens: int, rng: np.random.Generator) -> Plan |
 
 
 def sampled_turns(trajectories: Sequence[Sequence[Pair]], rng: np.random.Generator) -> list[Pair]:
-    """One turn of each trajectory, drawn evenly from its turns: short and long trajectories count the same."""
+    """One turn of each trajectory, drawn uniformly from its turns: short and long trajectories count the same."""
     return [turns[int(rng.integers(len(turns)))] for turns in trajectories if turns]

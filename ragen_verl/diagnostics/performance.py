@@ -1,4 +1,4 @@
-"""How a run performs: held, lost or flat against its start and its best, and whether it has collapsed."""
+"""The performance of a run: held, lost or flat compared with its start and its best; and whether it has collapsed."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from ragen_verl.diagnostics.registry import Evidence
 from ragen_verl.diagnostics.series import PERFORMANCE, Trace
 from ragen_verl.names import HELD_OUT_SUCCESS, REWARD_MEAN, REWARD_STD, TRAIN_SUCCESS
 
-SOLVED = 0.95  # success rate from which there is nothing left to learn: groups agree because they all succeed
+SOLVED = 0.95  # from this success rate on nothing is left to learn: returns of a group agree because all succeed
 BEST = "best of the run against now"
 
-# In standard deviations of the noise between steps. A mean of ten steps scatters by 0.3 of it, the best of many such
-# means is 0.8 above the true one.
+# In standard deviations of the noise between steps. A mean of ten steps has a standard deviation of 0.3 of it, and the
+# best of many such means lies 0.8 of it above the true mean.
 GAIN_NOISE, LOSS_NOISE, FALL_NOISE = 0.5, 2.0, 3.0
-SLOW_NOISE = 6.0  # the same between windows, whose best and worst are up to so far apart in a thousand steps
-GAIN_POINTS, LOSS_POINTS = 0.02, 0.05  # of success rate that count as gained, as lost
+SLOW_NOISE = 6.0  # the same between windows; in a thousand steps the best and worst window are up to this far apart
+GAIN_POINTS, LOSS_POINTS = 0.02, 0.05  # changes of the success rate that count as a gain, as a loss
 GAIN_STD, LOSS_STD = (
     0.1,
     0.2,
-)  # where performance is a reward, of any scale: of its in-group std
+)  # the same for a reward, which can have any scale: shares of its in-group standard deviation
 KEPT = 0.5  # the share of the gain so far that performance has to keep to count as held
-FALL_ERRORS = 4.5  # standard errors, where the number of episodes is known; the best is the best of many
-FALLEN = 0.5  # the share of its best that success has to lose to count as collapsed
-FALLEN_POINTS = 0.08  # and in success rate: rates of a few per cent halve by chance
+FALL_ERRORS = 4.5  # in standard errors, where the number of episodes is known; many, since the best is one of many
+FALLEN = 0.5  # success has to lose this share of its best to count as collapsed
+FALLEN_POINTS = 0.08  # and this much of the success rate: rates of a few per cent halve by chance
 
 
 class Performance(Enum):
-    """Success or reward now, against the run's start and its best.
+    """Success or reward now, compared with the run's start and its best.
 
-    HELD: above the start, with most of the gain still there, or everything is solved. What is a reason to warn in other
-        runs is then
-    how learning looks.
-    LOST: gained once and gone, or below the start.
+    HELD: above the start and most of the gain is kept, or everything is solved. Signs that would be warnings in other
+        runs then belong to learning.
+    LOST: there was a gain and it is gone, or the value is below the start.
     FLAT: neither.
     """
 
@@ -42,7 +41,7 @@ class Performance(Enum):
 
 
 def performance(trace: Trace) -> Performance:
-    """How the run does: held if success or reward is; otherwise success decides, reward where nothing ever succeeded.
+    """The run's performance: held if success or reward is; otherwise success decides, or reward if nothing succeeded.
 
     A confirmed collapse is a loss.
     """
@@ -79,10 +78,10 @@ def solved(trace: Trace) -> bool:
 
 
 def fallen(trace: Trace) -> Evidence | None:
-    """Confirmed collapse: half of the best success is lost, held out or in training, or all the reward gained is.
+    """The evidence of a confirmed collapse: half of the best success, or all gained reward, is lost.
 
-    Reward has no natural zero: it has fallen when it is below its baseline by more than the noise, and by half of its
-    best; it only counts where success is never above 0.
+    Reward has no natural zero. It has collapsed when it is below its baseline by more than the noise and has lost more
+    than half of its best; it only counts where success was never above 0.
     """
     for name in (HELD_OUT_SUCCESS, TRAIN_SUCCESS):
         one = trace[name]
@@ -91,7 +90,7 @@ def fallen(trace: Trace) -> Evidence | None:
         # held-out points are few and rise fast at first, so the distances between them are not noise
         noise = FALL_NOISE * one.noise if name == TRAIN_SUCCESS else FALL_ERRORS * (one.fall_error or 0.0)
         noise = max(noise, SLOW_NOISE * one.slow_noise)
-        now = one.lately if name == TRAIN_SUCCESS else one.recent  # a policy has its ups and downs
+        now = one.lately if name == TRAIN_SUCCESS else one.recent  # one low window of training proves nothing
         if one.best - now >= max(FALLEN * one.best, FALLEN_POINTS, noise):
             return Evidence(name, one.best, one.recent, BEST)
     reward = trace[REWARD_MEAN]

@@ -31,10 +31,10 @@ class Evidence:
 
     Attributes:
         metric: the metric that shows it.
-        baseline: what the metric was; None where the rule compares with nothing.
-        value: what it is now.
-        words: what the numbers do not say.
-        level: `warning`, or `note` for what also shows in runs that go well.
+        baseline: the metric's earlier value; None where the rule does not compare.
+        value: the metric's present value.
+        words: a remark beside the numbers.
+        level: `warning`, or `note` for something that also occurs in runs that go well.
         advice: what to change in this case; empty where the cause's own advice holds.
     """
 
@@ -54,7 +54,7 @@ class Indicator:
         name: as in the recipe.
         function: (records, **options) -> metrics. The records are `Trajectory.record()` of every trajectory of the
             step, before the filter, those of failed episodes (`excluded`) included.
-        metrics: metric -> what it is; these have a baseline and stand in the verdict's table.
+        metrics: metric -> its meaning; these metrics get a baseline and a line in the verdict's table.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Cause:
     Attributes:
         name: as in the verdict, in `verdict/{name}` and in the recipe.
         function: (trace, **options) -> the evidence if the rule fires after the last step, else None.
-        reads: the metrics that the trace has to hold for it; success and reward are always there.
+        reads: the metrics that the rule reads from the trace; success and reward are always in it.
         advice: what to change, with the keys of the recipe.
     """
 

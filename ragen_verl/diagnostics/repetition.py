@@ -1,4 +1,4 @@
-"""How much the trajectories of a step repeat: n-grams inside one trajectory, and across prompts."""
+"""Repetition in the trajectories of a step: n-grams inside one trajectory, and across prompts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Repetition:
     """Repetition of one step's texts; nan where nothing could be counted.
 
     Attributes:
-        distinct_within: distinct n-grams of a trajectory over all of its n-grams, mean over trajectories. 1 is no
-            repetition; it falls when every turn says the same.
-        distinct_across: distinct n-grams of the step over all of its n-grams.
+        distinct_within: a trajectory's distinct n-grams divided by all of its n-grams, mean over trajectories. 1 means
+            no repetition; it falls when every turn says the same.
+        distinct_across: distinct n-grams of the step divided by all of its n-grams.
         shared: the chance that an n-gram of a trajectory also occurs in another prompt's trajectories, mean over
-            n-grams and over the other prompts. 1 is one text for every prompt. Unlike the two above it does not
-            depend on how long the texts are or how many there are.
+            n-grams and over the other prompts. 1 means one text for every prompt. Unlike the other two it does not
+            depend on the length or the number of the texts.
     """
 
     distinct_within: float
@@ -32,8 +32,8 @@ def repetition(texts: Sequence[Sequence[str]], prompts: Sequence[Hashable], n: i
     """Count the n-grams of words of one step.
 
     Args:
-        texts: per trajectory the text of each turn; no n-gram spans two turns.
-        prompts: per trajectory its prompt (initial state); trajectories with an equal one are a group.
+        texts: for each trajectory the text of each turn; no n-gram spans two turns.
+        prompts: for each trajectory its prompt (initial state); trajectories with equal prompts are a group.
         n: words per n-gram.
 
     Raises:

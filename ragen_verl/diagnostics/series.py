@@ -1,4 +1,4 @@
-"""A metric over a run: its early baseline, the noise around it, where it is now, how good it ever was."""
+"""A metric over a run: its early baseline, its noise, its present value and its best value."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from ragen_verl.names import (
 )
 
 BASELINE = 10  # steps: the length of RAGEN-2's baseline
-WINDOW = 5  # steps: a median of five needs three of them to move
-NOISE = 4.0  # standard errors that a metric has to be away from its baseline: a run looks a thousand times
-# metrics that are not measured at every step: as many values, not steps
+WINDOW = 5  # steps: a median of five moves only when three of them do
+NOISE = 4.0  # a metric has to differ from its baseline by this many standard errors: a run is tested a thousand times
+# the same for metrics that are not measured at every step, in values instead of steps
 SPARSE_BASELINE, SPARSE_WINDOW = 3, 3
 SPARSE = (f"{MUTUAL_INFORMATION}/", f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")
-KEPT_APART = (f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on what training plays
+KEPT_APART = (f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on the training environments
 
 # Measurements differ in the number of prompts, so accuracy is compared with its own chance: 0 is guessing.
 ACCURACY, CHANCE, SKILL = (f"{MUTUAL_INFORMATION}/retrieval_{name}" for name in ("accuracy", "chance", "skill"))
 CONDITIONAL_ENTROPY = f"{MUTUAL_INFORMATION}/conditional_entropy"
 
 COUNTS = {HELD_OUT_SUCCESS: f"{HELD_OUT}/{EPISODES}", ACCURACY: f"{MUTUAL_INFORMATION}/responses"}
-"""Rate -> the metric that says how many episodes or samples it is of, which gives its binomial error."""
+"""Rate -> the metric with its number of episodes or samples, from which its binomial error follows."""
 
 PERFORMANCE = (TRAIN_SUCCESS, REWARD_MEAN)
-# These have no wild outliers and, where success is rare, are 0 for steps on end, which a median cannot see: means over
-# twice the window.
+# These use means over twice the window: they have no large outliers, and where success is rare they are 0 for many
+# steps, so that a median would be 0 too.
 MEANS = (*PERFORMANCE, REWARD_STD)
 
-# of a normal noise, in standard deviations and variances: the mean and the median distance between successive values;
-# the variance of a mean and of a median of n values, times n
+# For independent normal values: the mean and the median distance between successive values, in standard deviations; the
+# variance of the mean and of the median of n values times n, in variances
 DISTANCE = {fmean: 1.128, median: 0.954}
 VARIANCE = {fmean: 1.0, median: math.pi / 2}
-RECENT = 50  # values, or windows, that noise is estimated from
+RECENT = 50  # noise is estimated from this many values or windows
 LEAST_CENTERS = 12
 BEND = 0.6745 * math.sqrt(1.5)  # median of |b - (a + c) / 2| for independent values of standard deviation 1
 
@@ -53,19 +53,19 @@ class Series:
     """One metric over a run.
 
     Args:
-        baseline: how many first values the baseline is made of.
-        window: how many last values say where the metric is now.
-        center: median or mean, of either.
+        baseline: how many first values give the baseline.
+        window: how many last values give the present value.
+        center: the median or the mean, used for both.
 
     Attributes:
-        values: all of them, in order.
-        errors: their standard errors as far as these are known from sample counts; None where they are not.
+        values: all values, in order.
+        errors: their standard errors where sample counts give them; None where they are unknown.
         recent: centre of the last `window` values; None while there are fewer.
         best: highest `recent` so far.
         baseline: centre of the first values; None until there is a whole window after them.
-        std: standard deviation of the noise in the first values, from the distances between successive ones (a
-            trend across the baseline, common at a run's start, would widen any deviation from the centre and hide
-            what follows); 0 until there is a baseline.
+        std: standard deviation of the noise in the first values, from the distances between successive ones; 0 until
+            there is a baseline. Deviations from the centre would include a trend, which is common at a run's start, and
+            would hide later changes.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class Series:
         self.baseline: float | None = None
         self.std = 0.0
         self._best_variance: float | None = None
-        self._centers: list[float] = []  # of the windows, side by side
-        self._slow = (0, 0.0)  # how many of them there were, and what `slow_noise` was
+        self._centers: list[float] = []  # of successive windows that do not overlap
+        self._slow = (0, 0.0)  # number of centres at the last computation of `slow_noise`, and its result
 
     def add(self, value: float, error: float | None = None) -> None:
         """Append a finite value, with its standard error where a sample count gives it."""
@@ -98,15 +98,15 @@ class Series:
 
     @property
     def noise(self) -> float:
-        """`std`, but of the last values: a rate varies more around a half than near 0, where many runs start."""
+        """Like `std`, but of the last values: a rate varies more around a half than near 0, where many runs start."""
         return self._scatter(self.values[-RECENT:])
 
     @property
     def slow_noise(self) -> float:
-        """Standard deviation of a window's centre from its neighbours'; 0 while there are too few windows.
+        """Standard deviation of a window's centre around its neighbours'; 0 while there are too few windows.
 
-        Noise that outlasts a step is larger here than the distances of successive values tell. A steady trend cancels:
-        each centre is compared with the mean of the two beside it.
+        It includes noise that lasts longer than one step, which the distances of successive values do not show. A
+        steady trend cancels, since each centre is compared with the mean of its two neighbours.
         """
         if len(self._centers) < LEAST_CENTERS:
             return 0.0
@@ -126,19 +126,19 @@ class Series:
         parts = self._variance(slice(0, self._first)), self._variance(slice(-self._window, None))
         if None not in parts:
             return math.sqrt(sum(parts))
-        # the distances of the baseline alone are few to tell the noise by
+        # the baseline alone has too few distances for an estimate of the noise
         before = self.values[: max(0, min(3 * self._first, len(self.values) - 2 * self._window))]
         noise = max(self.std, self._scatter(before))
         return noise * math.sqrt(VARIANCE[self._center] * (1 / self._first + 1 / self._window))
 
     @property
     def fall_error(self) -> float | None:
-        """Standard error of `best - recent` from sample counts; None where these are not known."""
+        """Standard error of `best - recent` from sample counts; None where a count is unknown."""
         parts = self._best_variance, self._variance(slice(-self._window, None))
         return None if None in parts else math.sqrt(sum(parts))
 
     def _variance(self, part: slice) -> float | None:
-        """Variance of the centre of some values, from their own errors; None where one is not known."""
+        """Variance of the centre of some values, from their own errors; None where an error is unknown."""
         errors = self.errors[part]
         if None in errors or not errors:
             return None
@@ -156,7 +156,7 @@ class Series:
 
     @property
     def lately(self) -> float | None:
-        """The higher one of `recent` and the centre of the window before it, so one low window alone does not count."""
+        """The higher of `recent` and the centre of the window before it, so that one low window does not count."""
         if len(self.values) < 2 * self._window:
             return self.recent
         return max(self.recent, self._center(self.values[-2 * self._window : -self._window]))
@@ -167,7 +167,7 @@ class Series:
 
 
 class Trace:
-    """The metrics of a run that the rules read, each a `Series`; an absent metric is an empty one."""
+    """The metrics of a run that the rules read, each as a `Series`; an absent metric is an empty series."""
 
     def __init__(self, baseline: int = BASELINE, window: int = WINDOW) -> None:
         self._sizes = (baseline, window)
@@ -189,7 +189,7 @@ class Trace:
         self._series = {name: one for name, one in self._series.items() if name.startswith(KEPT_APART)}
 
     def add(self, metrics: Mapping[str, Any], names: frozenset[str]) -> None:
-        """Append one step's values of the metrics in `names`; what is missing or no finite number is left out."""
+        """Append one step's values of the metrics in `names`; a value that is missing or not finite is left out."""
         found = {name: value for name in names if (value := number(metrics, name)) is not None}
         errors = {
             rate: binomial_error(found[rate], found[count])
@@ -206,13 +206,13 @@ class Trace:
 
 
 def binomial_error(rate: float, count: float) -> float:
-    """Standard error of a rate of `count` trials; as if one more had succeeded and one had failed, so it is never 0."""
+    """Standard error of a rate of `count` trials, with one success and one failure added so that it is never 0."""
     share = (rate * count + 1) / (count + 2)
     return math.sqrt(share * (1 - share) / count)
 
 
 def number(metrics: Mapping[str, Any], name: str) -> float | None:
-    """A metric as a finite float; None where it is absent or something else, which metrics.jsonl leaves out too."""
+    """A metric as a finite float; None where it is absent or no finite number (metrics.jsonl leaves those out too)."""
     try:
         value = float(metrics[name])
     except (KeyError, TypeError, ValueError):

@@ -13,11 +13,11 @@ STYLES = {"healthy": "green", TOO_EARLY: "white", "note": "cyan", "warning": "ye
 
 
 def verdict_table(verdict: Verdict, indicators: bool = False) -> RenderableType:
-    """One line that sums up, a row per cause, and on demand a row per indicator.
+    """A line of summary, a table with a row for each cause, and on demand one with a row for each indicator.
 
     Args:
-        verdict: of a run so far.
-        indicators: add the indicators against their baselines.
+        verdict: the verdict on the run so far.
+        indicators: add the indicators beside their baselines.
     """
     parts: list[RenderableType] = [f"[bold {STYLES[verdict.status]}]{verdict.status}[/]{_sentence(verdict)}"]
     if verdict.findings:

@@ -1,7 +1,7 @@
 """The verdict on a run: which causes of failure show, since when, on what evidence, and what to change.
 
-A cause counts from the first step at which its rule fired and does not go away: a run that recovers was still in
-trouble. The verdict ranks causes by that step; the first is the primary one.
+A cause counts from the first step at which its rule fired and stays in the verdict, even if the run recovers. The
+verdict ranks causes by that step; the first is the primary one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ TOO_EARLY = "too early"
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause that showed.
+    """A cause that was found.
 
     Attributes:
         cause: its name.
-        step: of the first warning, or of the note while there is none.
-        evidence: at that step.
+        step: the step of the first warning, or of the note while there is no warning.
+        evidence: the evidence at that step.
         advice: what to change; empty for a note, and where the run went well afterwards.
     """
 
@@ -36,21 +36,21 @@ class Finding:
 
     @property
     def warns(self) -> bool:
-        """A warning, not a note: something that also shows in runs that go well is a note."""
+        """Whether it is a warning; a note is something that also occurs in runs that go well."""
         return self.evidence.level == WARNING
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known after a step.
+    """The verdict after a step.
 
     Attributes:
-        step: the last one seen, -1 before any.
+        step: the last step that was read, -1 before the first.
         findings: warnings by first step, then notes by first step.
-        collapsed: the step at which performance was first seen to be lost, and the evidence; None if it is not.
-        readings: the indicators now, against their baselines.
-        enough: whether success or reward has a baseline by now, so that no finding means something.
-        causes: the names of every cause that was looked for.
+        collapsed: the first step at which performance was seen to be lost, and the evidence; None if it was not.
+        readings: the indicators now, beside their baselines.
+        enough: whether success or reward has a baseline by now; before that, the absence of findings means nothing.
+        causes: the names of all causes that were tested.
     """
 
     step: int
@@ -62,7 +62,7 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        """`collapsed`, `warning`, `note`, or `healthy`: the worst that is known; `too early` where nothing is."""
+        """The worst that is known: `collapsed`, `warning`, `note` or `healthy`; `too early` where nothing is known."""
         if self.collapsed:
             return "collapsed"
         if self.findings:
@@ -71,7 +71,7 @@ class Verdict:
 
     @property
     def primary(self) -> Finding | None:
-        """The first warning; without one the first note."""
+        """The first warning, or the first note where there is no warning."""
         return self.findings[0] if self.findings else None
 
     @property
@@ -81,7 +81,7 @@ class Verdict:
         return min([*steps, self.collapsed[0]] if self.collapsed else steps, default=None)
 
     def metrics(self) -> dict[str, float]:
-        """For the step's line: `verdict/{cause}`, 1 from its warning on, `verdict/warnings` and `verdict/collapsed`."""
+        """Metrics of the step: `verdict/{cause}` (1 from its warning on), `verdict/warnings`, `verdict/collapsed`."""
         warned = {finding.cause for finding in self.findings if finding.warns}
         flags = {f"verdict/{name}": float(name in warned) for name in self.causes}
         return flags | {"verdict/warnings": float(len(warned)), "verdict/collapsed": float(bool(self.collapsed))}

@@ -1,8 +1,8 @@
 """Uncertainty filtering: which groups of a step the update sees (StarPO-S, arXiv 2504.20073, section 4; RAGEN-2).
 
-`registry` holds the scores and strategies by name, `scores` says what a group is worth, `strategies` which groups are
-kept by it, `selection` joins the two. Everything here is numpy, counts trajectories and not rows, and knows nothing of
-verl.
+`registry` finds scores and strategies by name, `scores` computes the score of a group, `strategies` choose groups by
+their scores, `selection` applies both to a batch. Everything here uses numpy, counts trajectories and not rows, and
+does not import verl.
 """
 
 from ragen_verl.filter.registry import SCORES, STRATEGIES, Candidates, Score, Strategy, score, strategy

@@ -20,7 +20,7 @@ import numpy as np
 from ragen_verl.plugins import Registry, options_of
 
 RETURN, ENTROPY, LENGTH = "return", "entropy", "length"
-"""What is measured of a trajectory: R(tau), the mean negative log-probability of its sampled tokens, their number."""
+"""Measures of a trajectory: R(tau), the mean negative log-probability of its sampled tokens, and their number."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Candidates:
             groups in the order of the batch and zeros.
         returns: raw returns of each group's trajectories that count, in the environment's unit: float64 (trajectories,)
             per group, each with at least one trajectory.
-        total: P, the groups that a step generates before any refill, candidates or not.
+        total: P, the number of groups that a step generates before any refill, candidates or not.
         largest: whether the highest score ranks first.
     """
 
@@ -44,15 +44,15 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Score:
-    """How a group's score is made.
+    """A score: a number for a group, computed from its trajectories.
 
     Attributes:
         name: as in a recipe.
         function: (the values of the trajectories of a group, float64 of shape (trajectories,), at least `least` of
             them; options) -> the score, a finite number.
-        measure: what a value is: `return`, `entropy` (nats) or `length` (tokens) of a trajectory.
-        least: how many trajectories have to count; below it the group has no score.
-        signed: whether a score can be negative, so that shares of it mean nothing.
+        measure: what the values are: `return`, `entropy` (nats) or `length` (tokens) of a trajectory.
+        least: how many trajectories have to count; with fewer the group has no score.
+        signed: whether a score can be negative; shares of such scores have no meaning.
     """
 
     name: str
@@ -64,17 +64,18 @@ class Score:
 
 @dataclass(frozen=True)
 class Strategy:
-    """Which groups, or which trajectories of them, the update sees.
+    """A strategy: it selects the groups, or the trajectories of groups, that the update sees.
 
     Attributes:
         name: as in a recipe.
         function: (Candidates; options) -> a boolean mask, indices or a slice.
-        selects: what is selected: `groups`, by their place in `scores`; or `trajectories`, by their place in all
-            returns one after another.
-        ranks: whether it reads scores, so that the recipe's `score` and `largest` have a use.
-        least: how many trajectories of a group have to count for it to be a candidate, where such groups are left.
-        shares: whether it compares shares of scores, which have to be 0 or more then.
-        can_be_empty: whether it can select nothing of some candidates.
+        selects: what is selected: `groups`, by their place in `scores`; or `trajectories`, by their place in the
+            concatenated returns.
+        ranks: whether it reads scores; only then do the recipe's `score` and `largest` have an effect.
+        least: how many trajectories of a group have to count for it to be a candidate. If no group has as many, all
+            groups are candidates.
+        shares: whether it compares shares of scores, which then have to be 0 or more.
+        can_be_empty: whether it can select nothing although there are candidates.
         check: called with the options that a recipe gives; raises RecipeError where two of them do not go together.
     """
 
@@ -132,6 +133,6 @@ def strategy(name: str, **attributes: Any) -> Callable[[Callable], Callable]:
 
 
 def read_by(function: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that the function reads."""
+    """The options that the function reads."""
     known = options_of(function)
     return {key: value for key, value in options.items() if key in known}

@@ -1,8 +1,8 @@
-"""What a group is worth: statistics of the raw returns of its trajectories, or of how these were written.
+"""Scores of a group: statistics of the raw returns, the entropies or the lengths of its trajectories.
 
 A group's uncertainty is the sample standard deviation of the raw returns of its trajectories, U(s0) = Std[R(tau)] over
-the N trajectories from one initial state (arXiv 2504.20073, section 4). Raw means before any normalisation: after
-normalising, every group has a standard deviation of 1 and the ranking is noise.
+the N trajectories from one initial state (arXiv 2504.20073, section 4). Raw returns are those before any normalisation:
+after it, every group has a standard deviation of 1 and the ranking is noise.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ragen_verl.filter.registry import ENTROPY, LENGTH, score
 
 @score("std", least=2)
 def std(values: np.ndarray) -> float:
-    """Sample standard deviation, RAGEN's code; exactly 0 for equal values, which numpy's rounding can miss."""
+    """Sample standard deviation, as in RAGEN's code; exactly 0 for equal values, where numpy's rounding may differ."""
     return 0.0 if (values == values[0]).all() else float(np.std(values, ddof=1))
 
 
 @score("variance", least=2)
 def variance(values: np.ndarray) -> float:
-    """Sample variance, RAGEN-2's text."""
+    """Sample variance, as in RAGEN-2's text."""
     return std(values) ** 2
 
 
@@ -46,10 +46,10 @@ score("length", measure=LENGTH)(mean)
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of one batch in order of first appearance, and statistics of their raw returns (one value a group).
+    """The groups of one batch in order of first appearance, and statistics of their raw returns, one value per group.
 
-    `std` is -inf where fewer than two trajectories count (nothing is known of the standard deviation); `max`, `mean`
-    and `sum` are nan where none does.
+    `std` is -inf where fewer than two trajectories count (the standard deviation is unknown); `max`, `mean` and `sum`
+    are nan where no trajectory counts.
     """
 
     labels: tuple

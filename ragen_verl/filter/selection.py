@@ -1,4 +1,4 @@
-"""A rule applied to one batch of trajectories."""
+"""`select`: apply a filter's rule to one batch of trajectories."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from ragen_verl.numerics import ZERO_STD
 
 @dataclass(frozen=True)
 class Rule:
-    """What a filter does.
+    """The settings of a filter.
 
     Attributes:
         strategy: a name in `STRATEGIES`.
-        options: of the strategy and of the score, by name; those that are left out have their defaults.
+        options: options of the strategy and of the score, by name; an option that is left out has its default.
         score: a name in `SCORES`.
         largest: whether the highest score ranks first; otherwise the lowest.
-        drop_zero_variance: groups whose raw returns do not differ, or of whose standard deviation nothing is known, are
-            no candidates.
+        drop_zero_variance: groups with equal raw returns, or with an unknown standard deviation, are no candidates.
         min_trajectories: without a ranking, groups with fewer trajectories that count are left out while others remain:
             a group baseline over one return is that return itself. 1 where groups have one trajectory by design.
         total: P, the groups of a step before any refill; None: those of the batch.
         limit: at most this many candidates, earlier ones first; None for all.
-        cross_fit: each half of a group is kept by the returns of its other half; the halves are the trajectories with
-            an even and with an odd rollout index.
+        cross_fit: the returns of one half of a group decide whether its other half is kept; the halves are the
+            trajectories with an even and with an odd rollout index.
     """
 
     strategy: str = "none"
@@ -47,17 +46,17 @@ class Rule:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a filter decided about one batch.
+    """The decision of a filter about one batch.
 
     Attributes:
-        groups: labels of the groups of which something is kept, in their order in the batch.
+        groups: labels of the groups that have a kept trajectory, in their order in the batch.
         kept: indices of the kept trajectories, int64, ascending.
         dropped: indices of all other trajectories, int64, ascending.
         scores: label of every group -> its score; -inf where it has none. With cross-fitting (label, parity of the
             rollout index) -> the score of that half, which decides about the other one.
         metrics: RAGEN's names under `rollout/`, over all groups; those with `chosen_` over the kept ones.
-            `rollout/selected_return_excess` is the mean return of the kept groups minus that of all groups,
-            `rollout/selected_return_excess_error` its standard error if returns had no part in the choice.
+            `rollout/selected_return_excess` is the mean return of the kept groups minus that of all groups;
+            `rollout/selected_return_excess_error` is its standard error if the choice does not depend on returns.
     """
 
     groups: tuple
@@ -69,7 +68,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What is kept of some groups: their places in `groups`, and the kept trajectories of each."""
+    """The kept part of some groups: their places in `groups`, and the kept trajectories of each."""
 
     groups: Groups
     index: np.ndarray
@@ -91,8 +90,8 @@ def select(
         returns: raw return of each trajectory, shape (trajectories,).
         groups: group label of each trajectory, shape (trajectories,).
         excluded: trajectories that never enter the update.
-        rule: what to keep; every group without one.
-        measures: `entropy` and `length` of each trajectory, shape (trajectories,), where a score is made of them.
+        rule: the filter's settings; without one, every group is kept.
+        measures: `entropy` and `length` of each trajectory, shape (trajectories,), where a score reads them.
         rollout_indices: number of each trajectory in its group, shape (trajectories,); for cross-fitting.
 
     Returns:
@@ -100,8 +99,8 @@ def select(
         there are no others, and where the strategy selects nothing.
 
     Raises:
-        ValueError: the columns have different lengths, a value that counts is not finite, the strategy's selection is
-            none of its candidates, or rollout indices are missing.
+        ValueError: the columns have different lengths, a value that counts is not finite, the strategy returns
+            something that is no selection of its candidates, or rollout indices are missing.
     """
     rule = rule or Rule()
     whole = group_scores(returns, groups, excluded)
@@ -143,7 +142,7 @@ def _scores(groups: Groups, columns: Mapping[str, np.ndarray], rule: Rule) -> np
 
 
 def _choose(decides: Groups, learns: Groups, scores: np.ndarray, returns: np.ndarray, rule: Rule) -> _Chosen:
-    """The groups of `learns`, and their trajectories, that are kept by the scores and returns of `decides`."""
+    """The groups and trajectories of `learns` that are kept, chosen by the scores and returns of `decides`."""
     chosen = STRATEGIES[rule.strategy]
     sizes = np.array([len(m) for m in decides.trajectories], dtype=np.int64)
     candidates = np.flatnonzero(sizes > 0)
@@ -192,7 +191,7 @@ def _kept(
 
 
 def _indices(found: Any, count: int, name: str) -> np.ndarray:
-    """A strategy's selection of `count` things as different indices, int64."""
+    """A strategy's selection from `count` things as distinct indices, int64."""
     if isinstance(found, slice):
         return np.arange(count)[found]
     found = np.asarray(found)
@@ -214,7 +213,7 @@ def rank(scores: np.ndarray, largest: bool) -> np.ndarray:
 
 
 def _metrics(whole: Groups, parts: Sequence[_Chosen], columns: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """RAGEN's names: means over the groups of each in-group statistic, before and after the filter."""
+    """Means over the groups of each in-group statistic, before and after the filter, under RAGEN's names."""
     metrics: dict[str, float] = {}
 
     def add(name: str, values: np.ndarray) -> None:
@@ -244,7 +243,7 @@ def _metrics(whole: Groups, parts: Sequence[_Chosen], columns: Mapping[str, np.n
 
 
 def _excess(parts: Sequence[_Chosen], returns: np.ndarray) -> dict[str, float]:
-    """The mean return of what is kept minus that of all groups, and the standard error of a choice at random.
+    """The mean return of the kept groups minus that of all groups, and its standard error for a random choice.
 
     Every group weighs the same; with cross-fitting every half does. The error is that of a mean of k out of n groups
     drawn without replacement, s sqrt(1/k - 1/n), and for trajectories left out of a group the same inside it.

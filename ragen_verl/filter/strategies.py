@@ -1,4 +1,4 @@
-"""Which groups are kept, once they are ranked, and which trajectories of a group.
+"""The strategies: which of the ranked groups are kept, and which trajectories of a group.
 
 Sources: StarPO-S (arXiv 2504.20073, section 4) for top-k; RAGEN-2's SNR-adaptive filtering (arXiv 2604.06268) and its
 released options for top-p, min-p, absolute top-k, percentile range and selection within a group.
@@ -27,13 +27,13 @@ _PERCENTS = Accepts(
 
 
 def keep_count(fraction: float, groups: int) -> int:
-    """k = int(fraction * P), and not one less where the product falls short of a whole number by rounding."""
+    """k = int(fraction * P); a product that rounding puts just below a whole number counts as that number."""
     return math.floor(fraction * groups + 1e-9)
 
 
 @strategy("none", ranks=False, least=2, can_be_empty=False)
 def everything(candidates: Candidates) -> slice:
-    """Every group; a baseline over one return is that return, so groups of one stay only where they are all."""
+    """Every group, but groups of one only where all are: a baseline over one return is that return."""
     return slice(None)
 
 
@@ -72,16 +72,16 @@ def top_p(
 
     Linear mass is the score itself, 0 where it is negative. Softmax mass is exp(score / temperature), normalised: it
     depends on the scores' unit. With `largest` off, the ranking starts at the lowest score and softmax mass is
-    exp(-score / temperature). No mass at all is equal mass.
+    exp(-score / temperature). If no group has mass, all have the same.
 
     Args:
         candidates: the groups.
         value: the share.
         mass: `linear` or `softmax`.
-        temperature: of the softmax, in the unit of the score.
+        temperature: the temperature of the softmax, in the unit of the score.
         slack: subtracted from the linear threshold, in the unit of the score; RAGEN-2's released code has 0.01. Above
-            0, the selection is that code's: groups without a score above 0 are never reached, and nothing is selected
-            where the threshold is 0 or less.
+            0, the selection is the same as in that code: groups without a score above 0 are never reached, and nothing
+            is selected where the threshold is 0 or less.
     """
     scores = candidates.scores
     if value >= 1:
@@ -101,13 +101,13 @@ def top_p(
             masses = np.ones(len(scores))
         masses = masses / masses.max()  # so that a sum of the largest doubles is finite
     reached = np.cumsum(masses)
-    # a share that is met exactly is met, whatever the last bit of the sum says
+    # the tolerance makes a share count as reached when only the rounding of the sum is missing
     return slice(0, 1 + int(np.searchsorted(reached, value * reached[-1] * (1 - 1e-12))))
 
 
 @strategy("min_p", shares=True, can_be_empty=False)
 def min_p(candidates: Candidates, *, value: Annotated[float, _SHARE]) -> np.ndarray:
-    """Scores of at least value times the highest; with `largest` off, of at most the lowest divided by value."""
+    """Groups whose score is at least value times the highest; with `largest` off, at most the lowest / value."""
     scores = candidates.scores
     return scores >= scores[0] * value if candidates.largest else scores <= scores[0] / value
 
@@ -116,7 +116,7 @@ def min_p(candidates: Candidates, *, value: Annotated[float, _SHARE]) -> np.ndar
 def percentile(candidates: Candidates, *, range: Annotated[tuple[float, ...], _PERCENTS]) -> slice:
     """Ranks from `range[0]` to `range[1]` percent, rounded half up; neighbouring ranges share no group.
 
-    A range that rounds to nothing takes the group its middle falls on.
+    If a range rounds to no group, the group at its middle is taken.
     """
     count = len(candidates.scores)
     start, stop = (math.floor(edge * count / 100 + 0.5 + 1e-9) for edge in range)
@@ -145,7 +145,7 @@ def most_varied(returns: np.ndarray, fraction: float) -> np.ndarray:
     """
     count = min(len(returns), max(2, keep_count(fraction, len(returns))))
     order = np.argsort(returns, kind="stable")
-    # measured from the middle of the group, so that a large offset costs no digits
+    # measured from the group's mean, so that a large offset costs no precision
     values = returns[order] - returns.mean()
     best, chosen = -1.0, order
     for low in range(count + 1):

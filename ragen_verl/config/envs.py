@@ -53,7 +53,7 @@ class EnvGroups:
 
     @property
     def tag(self) -> str:
-        """The environment's name in the metrics; the part of an id before a `/` is left out, since `/` separates names."""
+        """The environment's name in the metrics; of an id, only the part after the last `/` or `:`."""
         return self.name or re.sub(r"-v\d+$", "", re.split(r"[:/]", self.id.rstrip(":/"))[-1])
 
     def weight_at(self, step: int) -> float:

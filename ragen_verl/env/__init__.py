@@ -1,4 +1,4 @@
-"""Environments: the base class and the registry. Imports gymnasium and numpy, never verl or torch."""
+"""Environments: the base class and the registry. This package imports gymnasium and numpy, never verl or torch."""
 
 from ragen_verl.env.core import Env, Names, Step
 from ragen_verl.env.registry import check, ids, make, register

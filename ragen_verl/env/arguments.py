@@ -1,4 +1,4 @@
-"""Arguments of environments that cannot be right are refused in one sentence each."""
+"""Checks of an environment's arguments; a wrong argument is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_whole(what: str, value: Any, low: int, high: float = inf) -> None:
 
 
 def check_number(what: str, value: Any, low: float = -inf, high: float = inf, words: str = "a number") -> None:
-    """Raise BadEnvKwargs unless `value` is a number from `low` to `high`, which `words` describe."""
+    """Raise BadEnvKwargs unless `value` is a number from `low` to `high`; `words` describe such a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         raise BadEnvKwargs(f"{what} must be {words}, not {value!r}.")
 

@@ -1,4 +1,4 @@
-"""What an environment is: gymnasium's API with text observations and action names.
+"""`Env`, the base class of environments: gymnasium's API with text observations and action names.
 
 Only gymnasium and numpy are imported, so environments can be written, played and tested without verl or torch.
 """
@@ -18,7 +18,7 @@ from gymnasium.spaces import Space, Text
 
 from ragen_verl.errors import RecipeError
 
-# Keeps the dynamics apart from every stream that could be spawned from the initial-state generator.
+# Makes the stream of the dynamics different from every stream that the initial-state generator could spawn.
 _DYNAMICS_KEY = 0x64796E61
 _MAX_TEXT = 100_000
 
@@ -36,8 +36,8 @@ class Step(NamedTuple):
 class Names(Space[str]):
     """A finite set of action names; membership ignores case and surrounding blanks.
 
-    This is the one rule by which a text is taken for an action: environments, the rollout and the games played by hand
-    all ask `canonical`.
+    Environments, the rollout and the games played by hand all use `canonical`, so there is one rule for which text is
+    an action.
     """
 
     def __init__(self, names: tuple[str, ...], seed: int | np.random.Generator | None = None) -> None:
@@ -77,20 +77,21 @@ class Env(gymnasium.Env[str, str]):
     A subclass gives `instruction`, `actions` (or leaves None for free text), `reset`, `step` and `render`; the rest
     has working defaults. `reset` begins with `super().reset(seed=seed)`; `step` turns the text of an action into a
     name with `self.name_of(action)` and returns `self.outcome(...)`. `step` never raises on bad text: an unknown
-    action leaves the world as it is, earns 0.0 and is reported as not valid.
+    action changes nothing, earns 0.0 and is reported as not valid.
 
     Attributes:
-        instruction: the task, shown once at the head of the first user message. May depend on the episode, so it is
-            read after `reset`.
-        actions: names of the discrete actions in the order shown, None for free text. Read after `reset` as well.
+        instruction: the task, shown once at the head of the first user message. It is read after `reset`, since it may
+            depend on the episode.
+        actions: names of the discrete actions in the order shown, None for free text. It is read after `reset` as well.
         symbols: symbol -> meaning where observations are drawn as a grid, empty otherwise.
         max_actions: the usual budget of actions per episode; the rollout enforces it, the environment does not.
         charset: the characters that observations and free-text actions consist of.
         external_arguments: names of the constructor's arguments that name a file, a folder, an address or a data set of
-            the hub; `ragen-verl env serve` refuses them to its clients unless it was told to allow what they name.
-        isolation: what the rollout runs its calls in: "thread", or "process" for one that may crash, that hangs in code
-            which no thread can be got out of, or that holds Python's lock for long. Of the class, not of an instance.
-        seed, rollout_index: what the current episode was started with.
+            the hub; `ragen-verl env serve` refuses them to its clients unless its options allow their values.
+        isolation: where the rollout runs the environment's calls: in a "thread"; or in a "process", for an environment
+            that may crash, that may hang in code which a thread cannot leave, or that holds Python's lock for long. It
+            is an attribute of the class, not of an instance.
+        seed, rollout_index: the seed and the rollout index of the current episode.
         dynamics: generator of everything that happens after the initial state, seeded by both of them.
     """
 
@@ -121,7 +122,7 @@ class Env(gymnasium.Env[str, str]):
 
     @property
     def dynamics(self) -> np.random.Generator:
-        """Generator of what follows the initial state; raises ResetNeeded before the first reset."""
+        """The generator of everything after the initial state; raises ResetNeeded before the first reset."""
         if self._dynamics is None:
             raise ResetNeeded("Call reset before playing.")
         return self._dynamics
@@ -129,7 +130,7 @@ class Env(gymnasium.Env[str, str]):
     _reset_options: dict[str, Any] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Have the options of every `reset` reach this class, also where an author hands on the seed alone."""
+        """Make the options of every `reset` known to this class, also where an author passes on the seed alone."""
         super().__init_subclass__(**kwargs)
         if cls.reset is not Env.reset and not hasattr(cls.reset, "_keeps_options"):
             cls.reset = _keeping_options(cls.reset)  # type: ignore[method-assign]
@@ -138,13 +139,13 @@ class Env(gymnasium.Env[str, str]):
         """Seed `np_random` with `seed`, and `dynamics` with the seed and the rollout index.
 
         A subclass begins with `super().reset(seed=seed)` and returns its first observation and an info dict. It need
-        not pass `options`: the ones that its own `reset` was called with are known here.
+        not pass `options`: this method knows the options that the subclass's `reset` was called with.
 
         Args:
             seed: the group's seed, 0 or more. None draws the next one from `np_random`, so that `self.seed` always
                 reproduces the episode.
-            options: `{"rollout_index": k}` makes this the k-th rollout of the group (default 0): the same initial
-                state as every other one, transitions of its own afterwards.
+            options: `{"rollout_index": k}` makes this the k-th rollout of the group (default 0): it has the same
+                initial state as the other rollouts, and its own transition randomness afterwards.
 
         Raises:
             RecipeError: if the rollout index is not an integer of 0 or more.
@@ -175,10 +176,10 @@ class Env(gymnasium.Env[str, str]):
         effective: bool = True,
         **numbers: float,
     ) -> Step:
-        """Return the Step for the world as it is now.
+        """Return the Step for the current state.
 
         Args:
-            reward: of this action.
+            reward: the reward of this action.
             terminated: the episode is over by its own rules.
             truncated: the episode was cut off by a limit of the environment.
             success: the task is solved.
@@ -203,7 +204,7 @@ class Env(gymnasium.Env[str, str]):
 
 
 def _keeping_options(reset: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method `reset`, with the options of the outermost call kept in the instance while it runs."""
+    """Wrap the method `reset`: while it runs, the instance keeps the options of the outermost call."""
 
     @wraps(reset)
     def with_options(self: Env, *args: Any, **kwargs: Any) -> Any:

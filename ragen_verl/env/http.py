@@ -1,4 +1,4 @@
-"""The HTTP client of every environment that asks a server: httpx, imported when it is first used (half a second)."""
+"""The HTTP client of all environments that use a server; httpx is imported at the first use (half a second)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def client(proxies: bool = True) -> httpx.Client:
     """The client of this process, with its open connections; it serves all threads.
 
     Args:
-        proxies: go through the proxy that the environment variables name, if any; off for addresses of this machine.
+        proxies: use the proxy that the environment variables name, if any; off for addresses of this machine.
     """
     import httpx
 
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request, which is each step of an episode
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each request, and so each step of an episode
     return httpx.Client(limits=httpx.Limits(max_connections=None, max_keepalive_connections=64), trust_env=proxies)
 
 
-os.register_at_fork(after_in_child=client.cache_clear)  # two processes must not write to one connection
+os.register_at_fork(after_in_child=client.cache_clear)  # two processes must not write to the same connection

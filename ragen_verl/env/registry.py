@@ -1,4 +1,4 @@
-"""Environments by id: declared by installed packages or registered in this process, imported only when used.
+"""The registry of environments by id. They are declared by packages or registered here, and imported only when used.
 
 A package declares its environments in its own pyproject:
 
@@ -58,7 +58,7 @@ def register(id: str, entry_point: str | Callable[..., Env], **kwargs: Any) -> N
         kwargs: arguments to build it with, which `make` may override.
 
     Raises:
-        RecipeError: if the id has no version or already stands for something else.
+        RecipeError: the id has no version, or already names another environment.
     """
     if not _ID.fullmatch(id):
         raise RecipeError(f"The id {id!r} must end in a version: call it {id + '-v0'!r}.")
@@ -73,9 +73,9 @@ def make(id: str, **kwargs: Any) -> Env:
     """Build the environment `id`; a name without a version means its highest one.
 
     Raises:
-        UnknownEnv: if no environment has this id.
-        BadEnvKwargs: if the environment does not take these arguments.
-        RecipeError: if it cannot be imported or is no Env.
+        UnknownEnv: no environment has this id.
+        BadEnvKwargs: the environment does not take these arguments.
+        RecipeError: it cannot be imported or is no Env.
     """
     resolved = resolve(id)
     builder = _builder(resolved)
@@ -84,7 +84,7 @@ def make(id: str, **kwargs: Any) -> Env:
 
 
 def as_env(name: str, built: Any) -> Env:
-    """Return `built` if it is an `Env`, a plain gymnasium environment as one; raise RecipeError for anything else."""
+    """Return `built` as an `Env`, adapted if it is a plain gymnasium environment; else raise RecipeError."""
     if isinstance(built, Env):
         return built
     if isinstance(built, gymnasium.Env):
@@ -96,18 +96,18 @@ def as_env(name: str, built: Any) -> Env:
 
 
 def check(id: str, kwargs: Mapping[str, Any] | None = None) -> None:
-    """Raise what `make` would raise for an unknown id or unknown arguments, without building the environment."""
+    """Raise the error of `make` for an unknown id or unknown arguments, without building the environment."""
     resolved = resolve(id)
     _check_kwargs(resolved, _builder(resolved), kwargs or {})
 
 
 def builder(id: str) -> Callable[..., Env]:
-    """Return what builds the environment `id`: its class, or a callable that returns one; raises what `check` does."""
+    """Return the builder of the environment `id`, a class or a callable that returns an Env; raises like `check`."""
     return _builder(resolve(id))
 
 
 def isolation(id: str) -> str:
-    """Return what the calls of an environment run in, "thread" or "process" (`Env.isolation`)."""
+    """Return where the calls of an environment run, "thread" or "process" (`Env.isolation`)."""
     target = builder(id)
     while isinstance(target, partial):
         target = target.func
@@ -120,10 +120,10 @@ def ids() -> list[str]:
 
 
 def resolve(id: str) -> str:
-    """Return the full id that `id` stands for ("Sokoban" -> "Sokoban-v0").
+    """Return the full id of `id` ("Sokoban" -> "Sokoban-v0").
 
     Raises:
-        UnknownEnv: with the known ids and the nearest of them.
+        UnknownEnv: there is none; the message gives the nearest known id, or all of them.
     """
     for look in (lambda: None, _forget):  # a package may have been installed since the first look
         look()
@@ -139,7 +139,7 @@ def resolve(id: str) -> str:
 
 
 def _unknown(id: str, known: Iterable[str]) -> str:
-    """The message about an unknown id, with the nearest known one: with its prefix where an adapter knows the name."""
+    """The message about an unknown id, with the nearest known id (with its prefix where an adapter knows the name)."""
     prefix, colon, name = str(id).partition(":")
     if colon:
         near = nearest(prefix, {one: f"{one}:{name or '...'}" for one in adapters()})
@@ -161,10 +161,10 @@ def _without_version(id: str) -> str:
 
 
 def _names(prefix: str) -> list[str]:
-    """Names that an adapter knows without importing its package: what `names()` of its entry point returns, if any."""
+    """Names that an adapter knows without importing its package: the result of its entry point's `names()`, if any."""
     try:
         return list(getattr(_load(f"The adapter {prefix}:", _scan(ADAPTERS).entries[prefix]), "names", list)())
-    except Exception:  # another mistake than the one that is reported here
+    except Exception:  # a fault of the adapter must not hide the unknown id that is being reported
         return []
 
 
@@ -174,7 +174,7 @@ def adapters() -> list[str]:
 
 
 def _adapted(id: str) -> bool:
-    """Whether an id has the prefix of an adapter and a name behind it."""
+    """Whether an id consists of the prefix of an adapter and a name."""
     prefix, _, name = str(id).partition(":")
     return bool(name) and prefix in _scan(ADAPTERS).entries
 
@@ -189,7 +189,7 @@ def _known() -> dict[str, _Entry]:
 
 
 class _Scan(NamedTuple):
-    """What installed packages declare in a group: what can be used, and name -> why it cannot be."""
+    """The declarations of installed packages in a group: usable entries, and name -> why another is not usable."""
 
     entries: dict[str, _Entry]
     faults: dict[str, str]
@@ -197,7 +197,7 @@ class _Scan(NamedTuple):
 
 @cache
 def _scan(group: str) -> _Scan:
-    """Return what is declared in `group` (reading the packages' metadata takes milliseconds, hence the cache)."""
+    """Return the declarations in `group`; they are cached, since reading the packages' metadata takes milliseconds."""
     declared: dict[str, dict[str, _Entry]] = {}
     for point in entry_points(group=group):
         package = point.dist.name if point.dist else "an unnamed package"
@@ -218,7 +218,7 @@ def _scan(group: str) -> _Scan:
 
 
 def _forget() -> None:
-    """Look at the installed packages anew."""
+    """Forget the declarations, so that the installed packages are read again."""
     _scan.cache_clear()
 
 
@@ -232,18 +232,18 @@ def _builder(id: str) -> Callable[..., Env]:
 
 
 def playable(name: str, target: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `target`, or what builds an `Env` from it where it is a plain gymnasium class."""
+    """Return `target`, or a builder of an `Env` from it where it is a plain gymnasium class."""
     plain = isinstance(target, type) and issubclass(target, gymnasium.Env) and not issubclass(target, Env)
     return _plain().Declared(name, target) if plain else target
 
 
 def _plain() -> Any:
-    """The module that plays plain gymnasium environments; it is above this one."""
+    """The module that adapts plain gymnasium environments; it imports this one, so it is imported late."""
     return importlib.import_module("ragen_verl.env.adapters.declared")
 
 
 def _load(id: str, entry: _Entry) -> Callable[..., Any]:
-    """Import the target of an entry, which may do anything."""
+    """Import the target of an entry; foreign code runs here, so every error is caught."""
     target: Any = entry.target
     if isinstance(target, str):
         module, _, attribute = target.partition(":")

@@ -1,4 +1,4 @@
-"""What the environments of free text share: a space of any text, clean lines, and actions such as search[..]."""
+"""Common parts of free-text environments: a space of any text, sanitised lines, and actions such as search[..]."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CALL = re.compile(r"\s*(?:(\w{1,20})\s*\[|<(\w{1,20})>)")
 
 
 class AnyText(Text):
-    """Texts over any characters: names of things and passages cannot be told in advance. Samples are printable."""
+    """Texts of any characters, since names and passages are not known in advance. Samples are printable."""
 
     def contains(self, x: Any) -> bool:
-        """Tell whether `x` is a text that is not too long."""
+        """Tell whether `x` is a text within the length limit."""
         return isinstance(x, str) and len(x) <= self.max_length
 
 
@@ -29,7 +29,7 @@ class FreeTextEnv(Env):
 
     @cached_property
     def action_space(self) -> AnyText:  # type: ignore[override]
-        """Any text; `step` takes longer ones as well."""
+        """Any text; `step` also takes longer texts."""
         return AnyText(10_000, min_length=0, charset=self.charset)
 
     @cached_property
@@ -45,15 +45,15 @@ def sanitise(text: Any, limit: int = 10_000) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return `text` with "?" in the place of lone surrogates, which neither UTF-8 nor a tokenizer takes."""
+    """Return `text` with "?" for lone surrogates, which neither UTF-8 nor a tokenizer accepts."""
     return text.encode("utf-8", "replace").decode()
 
 
 def parse_call(action: Any, names: Container[str]) -> tuple[str, str] | None:
     """Return (name, argument) of an action such as "search[red shoes]" or "<search>red shoes</search>", else None.
 
-    The name is told apart in any case, and must be one of `names`. The argument reaches to the last bracket or the
-    closing tag, which must end the text, and comes back cleaned; it may itself hold brackets. Linear in the length.
+    The name is read in any case and must be one of `names`. The argument ends at the last bracket or the closing tag,
+    which must end the text; it is returned sanitised and may contain brackets. The time is linear in the length.
     """
     head = _CALL.match(action) if isinstance(action, str) else None
     if head is None:

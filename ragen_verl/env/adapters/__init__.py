@@ -1,4 +1,4 @@
-"""Environments of other packages by an id with a prefix, like "gymnasium:Taxi-v3": one module per package.
+"""Environments of other packages, by ids with a prefix such as "gymnasium:Taxi-v3"; each package has one module.
 
-Nothing is imported before an id asks for it. `ragen_verl.env.registry` finds the adapters by their entry points.
+A package is imported when one of its ids is used. `ragen_verl.env.registry` finds the adapters by their entry points.
 """

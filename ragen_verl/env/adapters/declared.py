@@ -1,4 +1,4 @@
-"""Plain gymnasium environments that a package declares under `ragen_verl.envs`, played as those of "gymnasium:..."."""
+"""Plain gymnasium environments that a package declares under `ragen_verl.envs`; "gymnasium:"'s adapter plays them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ragen_verl.env.adapters.gymnasium import GymnasiumEnv
 
 
 class BuiltEnv(GymnasiumEnv):
-    """A plain gymnasium environment that is built already.
+    """The adapter of a plain gymnasium environment that has been built already.
 
     Args:
         name: its id, without a prefix.
@@ -37,7 +37,7 @@ class BuiltEnv(GymnasiumEnv):
 
 
 class Declared:
-    """What builds a plain gymnasium class that a package declares or registers under `id`.
+    """The builder of a plain gymnasium class that a package declares or registers under `id`.
 
     It takes the arguments of the class, and those of `GymnasiumEnv` that the class does not have itself.
     """

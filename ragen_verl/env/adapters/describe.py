@@ -1,4 +1,4 @@
-"""Observations of gymnasium's spaces in words."""
+"""Observations of gymnasium's spaces as text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def plain(drawing: Any) -> str:
-    """Return an "ansi" rendering without escapes; what was coloured stands in brackets, for there lies the player."""
+    """Return an "ansi" rendering without escapes; coloured text is put in brackets, since it marks the player."""
     text = drawing if isinstance(drawing, str) else drawing.getvalue() if hasattr(drawing, "getvalue") else str(drawing)
     return _ESCAPE.sub("", _COLOURED.sub(r"[\1]", text)).strip("\n")
 
 
 def too_large(space: spaces.Space) -> str | None:
-    """Return why observations of `space` cannot be put in words, or None where they can."""
+    """Return why observations of `space` cannot be shown as text, or None where they can."""
     if isinstance(space, spaces.Dict):
         return next((why for inner in space.spaces.values() if (why := too_large(inner))), None)
     if isinstance(space, spaces.Tuple):
@@ -34,7 +34,7 @@ def too_large(space: spaces.Space) -> str | None:
 
 
 def words(value: Any, space: spaces.Space, decimals: int) -> str:
-    """Return an observation in words: numbers rounded, matrices one row a line, entries of a Dict one a line."""
+    """Return an observation as text: rounded numbers, one line for each row of a matrix and each entry of a Dict."""
     if isinstance(space, spaces.Dict):
         return "\n".join(f"{key}: {_nested(value[key], inner, decimals)}" for key, inner in space.spaces.items())
     if isinstance(space, spaces.Tuple):

@@ -1,4 +1,4 @@
-"""What adapters share: imports that name their extra, names that are near, and the course of an episode."""
+"""Common parts of the adapters: imports whose errors name the extra, similar names, and `ExternalEnv`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ragen_verl.env.text import FreeTextEnv, encodable
 from ragen_verl.errors import MissingExtra, RecipeError, UnknownEnv, adding, nearest
 
 QUESTION = "Answer the question. Give the answer alone, in the form that is asked for."
-"""The instruction where an episode is one question of a package."""
+"""The instruction where an episode is one question."""
 
 MOST_ACTIONS = 200
-"""The largest budget that an adapter takes from a package: its limits are made for agents that act in microseconds."""
+"""The largest budget that an adapter takes from a package; packages set limits for agents that act in microseconds."""
 
 
 def need(module: str, extra: str, prefix: str) -> ModuleType:
     """Import and return `module`.
 
     Raises:
-        MissingExtra: if it, or something that it imports, is not installed.
+        MissingExtra: it, or something that it imports, is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -34,7 +34,7 @@ def need(module: str, extra: str, prefix: str) -> ModuleType:
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> UnknownEnv:
-    """The error for an unknown name, with the known name that is most like it."""
+    """The error for an unknown name, with the most similar known name."""
     names = list(known)
     near = nearest(name, names)
     hint = near if near.startswith("did") else f"it is none of its {len(names)}."
@@ -57,7 +57,7 @@ def finite(reward: Any, name: str) -> float:
     """Return a reward as a float.
 
     Raises:
-        RuntimeError: if it is no finite number. The rollout leaves such an episode out of the statistics, where a 0
+        RuntimeError: it is no finite number. The rollout excludes such an episode from training and statistics; a 0
             would train on a score that the environment did not give.
     """
     try:
@@ -72,8 +72,8 @@ def finite(reward: Any, name: str) -> float:
 class ExternalEnv(FreeTextEnv):
     """An environment of another package.
 
-    A subclass sets `name`, `instruction`, `actions`, calls `begin(observation)` at the end of `reset`, and in `step`
-    returns `idle(...)` for an action that does nothing and `after(...)` for one that was played.
+    A subclass sets `name`, `instruction` and `actions`, and calls `begin(observation)` at the end of `reset`. Its
+    `step` returns `idle(...)` for an action that does nothing and `after(...)` for one that was played.
 
     Attributes:
         name: the id with its prefix.
@@ -95,11 +95,11 @@ class ExternalEnv(FreeTextEnv):
 
     @property
     def action_space(self) -> Any:
-        """The action names, which may differ from episode to episode, or any text."""
+        """The action names, which may differ between episodes, or any text."""
         return Names(self.actions) if self.actions else super().action_space
 
     def begin(self, observation: str) -> tuple[str, dict[str, Any]]:
-        """Take down the first observation; return what `reset` returns."""
+        """Store the first observation; return the result for `reset`."""
         self._observation, self._sum, self._over, self._solved = observation, 0.0, (False, False), False
         return observation, {}
 
@@ -119,7 +119,7 @@ class ExternalEnv(FreeTextEnv):
         )
 
     def broken(self) -> Step:
-        """The step of a text that made the package raise: its state is in doubt, so the episode is cut off here."""
+        """The step of a text that made the package raise. Its state is now unknown, so the episode is truncated."""
         self._over = (False, True)
         return self.idle(valid=False)
 
@@ -137,12 +137,12 @@ class ExternalEnv(FreeTextEnv):
         """The step of an action that was played.
 
         Args:
-            observation: what the package shows now.
-            reward: as the package gave it; must be a finite number, None counts as 0.
-            terminated, truncated: the package's; both at once count as terminated.
-            success: the package's word on it, None where it has none: then a positive reward at the end is one.
-            valid: the package understood the action.
-            effective: it changed something, None for "the observation is another one, or the episode is over".
+            observation: the package's present observation.
+            reward: the package's reward, a finite number; None counts as 0.
+            terminated, truncated: as the package says; both at once count as terminated.
+            success: as the package says; None where it says nothing: then a positive reward at the end is a success.
+            valid: whether the package understood the action.
+            effective: whether it changed something; None: it did if the observation changed or the episode is over.
         """
         value = finite(reward, self.name)
         self._sum += value
@@ -170,17 +170,17 @@ def cut(text: str, limit: int = 20_000) -> str:
 
 
 def sendable(action: str, limit: int) -> str:
-    """Return the first `limit` characters of an action, lone surrogates replaced, which not every package can take."""
+    """Return the first `limit` characters of an action, without lone surrogates, which some packages cannot take."""
     return encodable(action[:limit])
 
 
 def one_line(error: BaseException, limit: int) -> str:
-    """Return an error's type and, in one line of at most `limit` characters, what it says."""
+    """Return an error's type, and its message as one line of at most `limit` characters."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:limit]}"
 
 
 def needs_nltk(data: str) -> str:
-    """The end of a sentence about words that could not be had."""
+    """The end of an error message about data of NLTK that is missing."""
     return (
         f"needs data of NLTK that could not be downloaded: run python -m nltk.downloader {data} where there is a "
         "network, or set NLTK_DATA."

@@ -33,7 +33,7 @@ _REFUSED = {
     "gem.envs.code_env": "scores programs by running them on this machine, which an adapter does not do",
     "gem.envs.math_visual_env": "shows images, and observations are texts here",
 }
-# Two ids cannot be built as they are registered. What they lack is drawn anew by each reset.
+# The registered forms of two ids lack an argument. Each reset draws the value anew, so any value serves here.
 _LACKING = {"game:FifteenPuzzle-v0-random": {"num_rows": 2}, "game:Crosswords-v0-random": {"hardcore": False}}
 _EPISODE = ("idx", "data", "answer", "first_obs")
 
@@ -47,39 +47,39 @@ class GemEnv(ExternalEnv):
 
     ## Action Space
 
-    Free text as the game asks for it, in `\\boxed{}`, or in `<answer>` tags for `qa:`. A text without any is put in
-    one. What is longer than 10,000 characters is cut.
+    Free text in the form that the game asks for: in `\\boxed{}`, or in `<answer>` tags for `qa:`. A text without them
+    is put in them. A text of more than 10,000 characters is cut.
 
     ## Observation Space
 
-    Text: what the game says to the last action and how it stands now. Its rules are the instruction.
+    Text: the game's reply to the last action and its present state. The rules of the game are the instruction.
 
     ## Starting State
 
-    `reset(seed=seed)` of the environment. It draws from Python's and numpy's global generators: each environment has a
-    stream of its own (`randomness.GlobalRandomness`), seeded anew by seed and rollout index after the reset. What a
-    game draws later differs between rollouts: new tiles in 2048, the mines in Minesweeper, which are laid at the first
+    `reset(seed=seed)` of the environment. It draws from Python's and numpy's global generators, so each environment has
+    a stream of its own (`randomness.GlobalRandomness`), seeded anew by seed and rollout index after the reset. Later
+    draws of a game differ between rollouts: new tiles in 2048, the mines in Minesweeper, which are laid at the first
     reveal.
 
     ## Rewards
 
-    The package's: 0 to 1 over an episode, often a share for each part that was solved. Questions: the score of the
-    answer. What would be evaluated as Python is scored only if it is no program (`reasoning_gym.harmless`). Mathematics
-    is compared as text and by sympy, without math-verify, which gem asks last: a set or a matrix that is written
-    otherwise than expected earns 0.
+    Those of the package: 0 to 1 over an episode, often a share for each part that was solved. A question earns the
+    score of the answer. Where the package would evaluate an answer as Python, it is scored only if it is no program
+    (`reasoning_gym.harmless`). Mathematics is compared as text and by sympy, but not by math-verify, which gem uses as
+    its last attempt: a set or a matrix in another notation than expected earns 0.
 
     ## Episode End
 
-    The package's: the solution, the limit of turns, the first answer to a question. A text that a game cannot read ends
-    it (with 0, where gem has -0.1: what that costs is the recipe's `format_penalty`); a move against its rules earns 0
-    and costs a turn. Both count as not valid, save that some games hide
-    which it was at their last turn. Solved: the game ended by itself with rewards of 1, or an answer scored 1.
+    That of the package: the solution, the limit of turns, or the first answer to a question. A text that a game cannot
+    read ends it with 0 (gem gives -0.1; here the recipe's `format_penalty` sets that cost). A move against the rules
+    earns 0 and costs a turn. Both count as not valid, but some games hide the reason at their last turn. Solved: the
+    game ended by itself with rewards of 1, or an answer scored 1.
 
     ## Arguments
 
-    - `success_return=None`: the sum of rewards from which an episode counts as solved, None for the above.
+    - `success_return=None`: the sum of rewards from which an episode counts as solved; None: as described above.
     - `max_actions=None`: the budget; default: the game's limit of turns, at most 200; 1 for a question.
-    - everything else is handed to `gem.make`, `dataset=` for example, which replaces a download.
+    - all other arguments are passed to `gem.make`, for example `dataset=`, which replaces a download.
 
     ## Version History
 
@@ -107,7 +107,7 @@ class GemEnv(ExternalEnv):
 
     def __getstate__(self) -> dict[str, Any]:
         if not self._asks:
-            return self.__dict__  # what questions are drawn from may hold functions: a copy builds its own
+            return self.__dict__
         return {**self.__dict__, "game": {key: vars(self.game)[key] for key in _EPISODE if key in vars(self.game)}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -134,7 +134,7 @@ class GemEnv(ExternalEnv):
                 return _package().make(self.id, **{**own, **self.kwargs})
         except Exception as error:
             sentence = one_line(error, 200)
-            if type(error) is LookupError:  # not its subclasses: this is how NLTK tells
+            if type(error) is LookupError:  # NLTK raises this class itself, not a subclass
                 reason = needs_nltk("words")
             elif self._module in (_MATHS, _QA) and "dataset" not in self.kwargs:
                 data = self.kwargs.get("dataset_name", spec.kwargs.get("dataset_name"))
@@ -149,10 +149,10 @@ class GemEnv(ExternalEnv):
             self.max_actions = min(turns, MOST_ACTIONS)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start with the group's seed, then hand over the generator of this rollout."""
+        """Start with the group's seed, then switch to the generator of this rollout."""
         super().reset(seed=seed, options=options)
         if self._module == _PUZZLES:
-            self.game.idx = 0  # it counts episodes, and changes its questions after as many as there are
+            self.game.idx = 0  # it counts episodes, and draws new questions when all have been asked
         with self.randomness():
             text, info = self.game.reset(seed=self.seed % 2**32)
         self.randomness.seed(self.dynamics)
@@ -164,7 +164,7 @@ class GemEnv(ExternalEnv):
         return self.begin(cut(info.get("suffix") or self.game.get_task_suffix()))
 
     def step(self, action: str) -> Step:
-        """Hand a text to the game, or have an answer scored."""
+        """Pass a text to the game, or score an answer."""
         if self.ended() or not isinstance(action, str):
             return self.idle(valid=isinstance(action, str))
         text = self._enclosed(sendable(action, _MOST_CHARACTERS))
@@ -178,14 +178,14 @@ class GemEnv(ExternalEnv):
         except Exception:
             return self.broken()
         valid = not isinstance(reward, _Invalid)
-        # Neither a last share at the limit, nor a mine after the last field, nor a word that was found twice solves it.
+        # These do not solve it: a last share at the limit, a mine after the last field, a word that was found twice.
         solved = terminated and not truncated and reward > 0 and self._sum + reward >= 1 - _ALMOST
         shown = cut("\n".join(filter(None, [said.strip(), info.get("suffix")])))
         earned = reward if valid else max(reward, 0.0)
         return self.after(shown, earned, terminated=terminated, truncated=truncated, success=solved, valid=valid)
 
     def oracle(self) -> list[str]:
-        """Return the answer to the question, [] for a game or where the episode is over."""
+        """Return the answer to the question; [] for a game, and where the episode is over."""
         truth = self._truth() if self._asks and self.seed is not None and not any(self._over) else []
         return [self._enclosed(one) for one in truth[:1]]
 
@@ -202,7 +202,7 @@ class GemEnv(ExternalEnv):
         return [str(one) for one in (right if isinstance(right, list) else [right]) if one is not None]
 
     def _score(self, text: str) -> tuple[float, bool]:
-        """Return the score of an answer and whether it could be read and was of ordinary form."""
+        """Return the score of an answer, and whether the answer could be read and is safe to score."""
         parsing = _need("gem.utils.parsing")
         answer = (parsing.extract_last_tagged_answer if self._tagged() else parsing.extract_last_boxed_answer)(text)
         maths, truth = self._module == _MATHS, self._truth()
@@ -212,15 +212,15 @@ class GemEnv(ExternalEnv):
             return 0.0, False
         try:
             with self.randomness():
-                if maths:  # the fast way: the other one has a clock of signals, which only a main thread can take
+                if maths:  # fast=True, since the other way uses signals, which work only in a main thread
                     return float(_grader().boxed_reward_fn(text, truth, fast=True)[1]), True
                 return float(self.game.step(text)[1]), True
-        except Exception:  # the answer has a form that the scoring did not expect: it is not the right one
+        except Exception:  # the scoring did not expect this form of answer, so the answer is wrong
             return 0.0, True
 
 
 class _Invalid(float):
-    """A reward for a move that was not taken: the number alone is the one of a move that earned nothing."""
+    """A reward for a move that was refused; the number alone could also belong to a move that earned nothing."""
 
     def __add__(self, other: float) -> _Invalid:
         return _Invalid(float(self) + other)
@@ -235,13 +235,13 @@ def _need(module: str) -> ModuleType:
 
 @cache
 def _package() -> ModuleType:
-    """Import gem's registry; mark its rewards for moves that were not taken."""
+    """Import gem's registry; mark its rewards for moves that were refused."""
     root = logging.getLogger()
     with GlobalRandomness()():  # for its lock as well
         level, handlers = root.level, list(root.handlers)
         try:
             registration = _need("gem.envs.registration")
-        finally:  # its import sets up logging for the whole process
+        finally:  # importing it configures logging for the whole process
             root.handlers[:] = handlers
             root.setLevel(level)
     rewards = _need("gem.utils.constants").LanguageGameReward
@@ -252,9 +252,9 @@ def _package() -> ModuleType:
 
 @cache
 def _grader() -> Any:
-    """Import gem's grader of mathematics; let it evaluate formulas of ordinary size only."""
+    """Import gem's grader of mathematics, restricted to formulas of ordinary size."""
     grader: Any = _need("gem.utils.math_grader")
     evaluate = grader._sympy_parse
-    # sympy evaluates Python. To its caller the error that comes of None means "not equal".
+    # sympy evaluates its input as Python. None makes the caller raise, which counts as "not equal".
     grader._sympy_parse = lambda text: evaluate(text) if harmless("simple_integration", text, "") else None
     return grader

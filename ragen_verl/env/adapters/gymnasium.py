@@ -18,7 +18,7 @@ from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra
 
 MINIGRID = ("MiniGrid-", "BabyAI-")
-"""How the ids begin that are drawn by `adapters.minigrid`."""
+"""The beginnings of the ids that `adapters.minigrid` draws."""
 
 _DEFAULT_ACTIONS = 100
 _MOST_DISCRETE = 200
@@ -27,38 +27,38 @@ _MOST_DISCRETE = 200
 class GymnasiumEnv(ExternalEnv):
     """## Description
 
-    Any environment that gymnasium knows, with a Discrete or a Text action space. A version that the installed
+    Any environment of gymnasium's registry with a Discrete or a Text action space. A version that the installed
     gymnasium has retired is replaced by the newest one, with a warning. "gymnasium:module:Id-v0" imports `module`
     first, as gymnasium.make does.
 
     ## Action Space
 
-    The names of Discrete actions: from a table for gymnasium's own environments, from `action_names`, or a0, a1, ...
-    A Text action space takes the text as it is.
+    Discrete actions have names: from a table for gymnasium's own environments, from `action_names`, or a0, a1, ...
+    A Text action space takes the text unchanged.
 
     ## Observation Space
 
-    Text: sentences for Taxi, CliffWalking and Blackjack; the observation itself where its space is Text; what the
-    "ansi" rendering draws where an environment has one; else the observation in words: numbers rounded to `decimals`,
-    dictionaries and tuples entry by entry. Spaces of more than 512 numbers, such as images, are refused.
+    Text: sentences for Taxi, CliffWalking and Blackjack; the observation itself where its space is Text; the "ansi"
+    rendering where an environment has one; else the observation in words: numbers rounded to `decimals`, dictionaries
+    and tuples entry by entry. Spaces of more than 512 numbers, such as images, are refused.
 
     ## Starting State
 
     `reset(seed=seed)` of the environment. Afterwards its generator (`np_random`) is replaced by the one of the seed and
-    the rollout index: rollouts of a group start alike and then have transitions of their own. An environment that keeps
-    further generators gives all rollouts of a group the same transitions. One that draws from the process's global
-    generators is not reproducible.
+    the rollout index: rollouts of a group have the same initial state and then different transitions. If an environment
+    has further generators, all rollouts of a group have the same transitions. An environment that draws from the
+    process's global generators is not reproducible.
 
     ## Rewards
 
-    The environment's own. One that is no finite number is an error. `info["action_is_valid"]` and
-    `info["action_is_effective"]` are taken over where the environment gives them.
+    Those of the environment. A reward that is no finite number is an error. `info["action_is_valid"]` and
+    `info["action_is_effective"]` are used where the environment gives them.
 
     ## Episode End
 
-    The environment's own, with its time limit. Solved: `info["is_success"]` or `info["success"]` where the
-    environment gives one, else it terminated with a positive reward (CliffWalking: it terminated; CartPole: it stood
-    for 475 steps, or for `max_actions` where that is less).
+    That of the environment, with its time limit. Solved: as `info["is_success"]` or `info["success"]` say where the
+    environment gives one; else if it terminated with a positive reward (CliffWalking: if it terminated; CartPole: if
+    the pole stood for 475 steps, or for `max_actions` where that is less).
 
     ## Arguments
 
@@ -67,7 +67,7 @@ class GymnasiumEnv(ExternalEnv):
     - `success_return=None`: the sum of rewards from which an episode counts as solved.
     - `max_actions=None`: the budget; default: the time limit of the environment, at most 200, or 100 without one.
     - `decimals=2`: digits after the point.
-    - everything else is handed to `gymnasium.make`.
+    - all other arguments are passed to `gymnasium.make`.
 
     ## Version History
 
@@ -102,14 +102,14 @@ class GymnasiumEnv(ExternalEnv):
 
     @staticmethod
     def names() -> list[str]:
-        """The ids that gymnasium knows now, those of MiniGrid apart."""
+        """The ids in gymnasium's registry, without those of MiniGrid."""
         return [id for id in gymnasium.registry if not id.startswith(MINIGRID)]
 
     def _name(self, spec: Any) -> str:
         return f"{self.prefix}:{spec.id}"
 
     def _spec(self, id: str) -> Any:
-        """Return gymnasium's spec of an id, its module imported; a retired version gives the newest one."""
+        """Import the module of an id and return gymnasium's spec of it, of the newest version if its own is retired."""
         module, _, name = id.rpartition(":")
         if module:
             self._import(module, id)
@@ -151,7 +151,7 @@ class GymnasiumEnv(ExternalEnv):
         return self._checked(env, ansi)
 
     def _checked(self, env: gymnasium.Env, ansi: bool) -> gymnasium.Env:
-        """Return `env` if its spaces can be played and shown in words."""
+        """Return `env` if its actions can be named and its observations shown as text; else raise."""
         if not isinstance(env.action_space, (spaces.Discrete, spaces.Text)):
             raise reject(
                 self.prefix,
@@ -164,7 +164,7 @@ class GymnasiumEnv(ExternalEnv):
         return env
 
     def _in_words(self, ansi: bool) -> bool:
-        """Whether observations have words of their own, whatever their space."""
+        """Whether observations can be shown as text independently of their space."""
         return ansi
 
     def _time_limit(self) -> int | None:
@@ -193,7 +193,7 @@ class GymnasiumEnv(ExternalEnv):
         )
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Reset with the group's seed, then hand over the generator of this rollout."""
+        """Reset with the group's seed, then switch to the generator of this rollout."""
         super().reset(seed=seed, options=options)
         further = {key: value for key, value in (options or {}).items() if key != "rollout_index"}
         raw, _ = self.env.reset(seed=self.seed, options=further or None)
@@ -202,10 +202,10 @@ class GymnasiumEnv(ExternalEnv):
         return self.begin(self._text(raw))
 
     def _start(self) -> None:
-        """What a subclass reads off the environment after its reset."""
+        """A hook for a subclass, which reads from the environment after its reset."""
 
     def step(self, action: str) -> Step:
-        """Play a name, or a text; an unknown one leaves everything as it is."""
+        """Play an action name or a text; an unknown one changes nothing."""
         if self.actions:
             name = self.name_of(action)
             if self.ended() or name is None:
@@ -234,7 +234,7 @@ class GymnasiumEnv(ExternalEnv):
         )
 
     def _text(self, raw: Any) -> str:
-        """Return an observation in words."""
+        """Return an observation as text."""
         if self.table.describe is not None:
             return self.table.describe(self.env.unwrapped, raw)
         if self.env.render_mode == "ansi" and not isinstance(self.env.observation_space, spaces.Text):

@@ -1,4 +1,4 @@
-"""Which adapter plays an id of gymnasium's registry."""
+"""The choice of the adapter for an id of gymnasium's registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rollout of another package, which calls the model itself, turned round: it waits where it would call."""
+"""A rollout of another package that calls the model itself, inverted: it waits for a text instead of calling."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _IDLE_SECONDS = 3600.0
 Messages = tuple[tuple[str, str], ...]
 """Role and text of each."""
 Ask = Callable[[Messages], Awaitable[str]]
-"""What stands where the model would be called: all messages so far, to the model's."""
+"""The function that replaces the call of the model: it takes all messages so far and returns the model's."""
 
 
 class Inverted:
-    """One rollout in a thread with an event loop of its own; it keeps no environment alive.
+    """One rollout in a thread with its own event loop; it does not keep the environment alive.
 
-    `outgoing` is the queue of what it hands over: the messages that the model is to answer, then the finished episode
+    `outgoing` is the queue of its results: the messages that the model has to answer, and at last the finished episode
     or an exception.
     """
 
     def __init__(self, play: Callable[[Ask], Coroutine[Any, Any, Any]]) -> None:
         self.outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._answer: asyncio.Future[str] | None = None
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # leaves the caller's own loop alone
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # not the caller's loop
         self._loop = self._runner.get_loop()
         self._task: asyncio.Task[Any] = self._loop.create_task(play(self._ask))
         self._thread = threading.Thread(target=self._run, name="ragen-rollout", daemon=True)
@@ -47,13 +47,13 @@ class Inverted:
         return await asyncio.wait_for(self._answer, _IDLE_SECONDS)
 
     def answer(self, text: str) -> None:
-        """Give the text that the last messages asked for; a rollout that has ended since says so itself."""
+        """Answer the last messages with a text; a rollout that has ended meanwhile reports it by itself."""
         self._call(lambda: self._answer.done() or self._answer.set_result(text))
 
     def stop(self, seconds: float) -> None:
-        """Cancel what is left of the rollout and wait so long for its thread."""
+        """Cancel the rollout and wait at most `seconds` for its thread."""
         self._call(self._task.cancel)
-        if self._thread is not threading.current_thread():  # where the garbage collector may run
+        if self._thread is not threading.current_thread():  # the garbage collector may call this in any thread
             self._thread.join(seconds)
 
     def _call(self, function: Callable[[], Any]) -> None:

@@ -34,7 +34,7 @@ _VIEWS = ("full", "agent")
 class MiniGridEnv(GymnasiumEnv):
     """## Description
 
-    A room, or several, of MiniGrid or BabyAI (Farama Foundation), drawn as text. `minigrid` is an extra.
+    An environment of MiniGrid or BabyAI (Farama Foundation), drawn as text. `minigrid` is an extra.
 
     ## Action Space
 
@@ -43,27 +43,27 @@ class MiniGridEnv(GymnasiumEnv):
 
     ## Observation Space
 
-    Text: the mission, the grid one line a row, the things that are not walls with colour and place as (row, column),
-    where the player is, faces, and what it carries. `view="agent"` draws what the package's own observation holds: 7
-    x 7 cells, the player at the bottom in the middle, looking up.
+    Text: the mission; the grid, one line for each row; each thing that is no wall with its colour and its place as
+    (row, column); the place of the player, its direction and the thing that it carries. `view="agent"` draws the cells
+    of the package's own observation: 7 x 7 cells with the player at the bottom in the middle, looking up.
 
     ## Starting State
 
-    `reset(seed=seed)` of the environment; afterwards the generator is the one of seed and rollout index, for the tasks
-    whose obstacles move.
+    `reset(seed=seed)` of the environment. Afterwards the generator is that of seed and rollout index, which matters in
+    tasks whose obstacles move.
 
     ## Rewards
 
-    The package's: 1 - 0.9 * steps / limit for the task solved, else 0, for most tasks.
+    Those of the package: in most tasks 1 - 0.9 * steps / limit if the task is solved, else 0.
 
     ## Episode End
 
-    The package's, with its limit of steps. Solved: terminated with a positive reward.
+    That of the package, with its limit of steps. Solved: terminated with a positive reward.
 
     ## Arguments
 
     - `view="full"`: full or agent.
-    - `instruction`, `success_return`, `max_actions` as for gymnasium; the rest is handed to `gymnasium.make`.
+    - `instruction`, `success_return`, `max_actions`: as for gymnasium; all others are passed to `gymnasium.make`.
 
     ## Version History
 
@@ -97,14 +97,14 @@ class MiniGridEnv(GymnasiumEnv):
 
     @staticmethod
     def names() -> list[str]:
-        """The ids that gymnasium knows of it now."""
+        """The ids of MiniGrid and BabyAI in gymnasium's registry."""
         return [id for id in gymnasium.registry if id.startswith(MINIGRID)]
 
     def _in_words(self, ansi: bool) -> bool:
         return True
 
     def _action_names(self, given: list[str] | None) -> tuple[str, ...]:
-        return _ACTIONS[: int(self.env.action_space.n)]  # some tasks take the first three alone
+        return _ACTIONS[: int(self.env.action_space.n)]  # some tasks have only the first three
 
     def _task(self) -> str:
         return (
@@ -144,12 +144,12 @@ def _draw(grid: Any, player: tuple[int, int, str], seen: Any) -> tuple[list[str]
             hidden = seen is not None and not seen[column, row]
             cell = None if hidden else grid.get(column, row)
             if (row, column) == player[:2]:
-                line += player[2]  # what it stands on (a goal, an open door) shows in the list of things
+                line += player[2]  # the thing under the player (a goal, an open door) is in the list of things
             elif hidden:
                 line += "?"
             else:
                 line += _symbol(cell)
-            on_player = seen is not None and (row, column) == player[:2]  # there stands what is carried
+            on_player = seen is not None and (row, column) == player[:2]  # this cell holds the carried thing
             if cell is not None and cell.type not in ("wall", "floor") and not on_player:
                 things.append(f"{_what(cell)} ({row}, {column})")
         lines.append(line)

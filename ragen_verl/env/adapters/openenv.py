@@ -20,44 +20,44 @@ _SCHEMA_SECONDS = 10
 class OpenEnvEnv(ExternalEnv):
     """## Description
 
-    A session on a server of OpenEnv (BSD licence), whose client is an extra. The server is started elsewhere:
-    `docker run`, a Hugging Face Space, or `uvicorn`. It must allow as many sessions as there are episodes at once.
+    A session on a server of OpenEnv (BSD licence), whose client is an extra. You start the server separately: with
+    `docker run`, as a Hugging Face Space, or with `uvicorn`. It must allow as many sessions as episodes run at once.
 
     ## Action Space
 
-    Free text, sent as the field `action_field` of the server's action; or `action_names`, sent as that field: as the
-    index of the name where the server's schema asks for an integer, else as the name. A JSON object is sent as it is
-    where the action has several fields and none was named.
+    Free text, sent as the field `action_field` of the server's action. With `action_names`, the field is the index of
+    the name where the server's schema asks for an integer, else the name. If the action has several fields and none was
+    named, the action has to be a JSON object, which is sent unchanged.
 
     ## Observation Space
 
-    Text: the field `observation_field` of the server's observation, or all its fields, one "name: value" a line.
+    Text: the field `observation_field` of the server's observation, or all its fields as lines "name: value".
 
     ## Starting State
 
-    The server's `reset` with the group's seed, and "seed-index" as the id of the episode. OpenEnv has no notion of a
-    rollout index: unless the server uses that id, a group shares its transitions, and a server that ignores seeds is
-    reproducible by nothing that a client can do.
+    The server's `reset` with the group's seed, and "seed-index" as the id of the episode. OpenEnv has no rollout index:
+    unless the server uses that id, a group shares its transition randomness. If a server ignores seeds, its episodes
+    are not reproducible.
 
     ## Rewards
 
-    The server's; none counts as 0.
+    Those of the server; a missing reward counts as 0.
 
     ## Episode End
 
     When the server is done. Solved: done with a positive reward. An action that the server's schema refuses does
-    nothing; one that makes the environment raise cuts the episode off. A lost connection is an error.
+    nothing; an action that makes the environment raise truncates the episode. A lost connection is an error.
 
     ## Arguments
 
-    - `action_field=None`: default: the only field of the action beside metadata.
+    - `action_field=None`: the field of the action; default: its only field beside metadata.
     - `action_names=None`: names of discrete actions.
     - `observation_field=None`: the field to show; default: all.
     - `instruction=None`: the task in words. Servers give none.
     - `success_return=None`: the sum of rewards from which an episode counts as solved.
     - `max_actions=50`: the budget.
     - `timeout_s=60.0`: seconds to wait for an answer.
-    - everything else is handed to the server's `reset`.
+    - all other arguments are passed to the server's `reset`.
 
     A copy, pickled or not, has no connection: reset it before you play.
 
@@ -92,7 +92,7 @@ class OpenEnvEnv(ExternalEnv):
         self._client: Any = None
 
     def _field(self, given: str | None) -> str | None:
-        """Return the field that takes the action, None for "JSON with all of them"."""
+        """Return the field that takes the action; None: the action is a JSON object with all fields."""
         fields = [field for field in self._schema.get("properties", {}) if field != "metadata"]
         if given is not None:
             if fields and given not in fields:
@@ -105,7 +105,7 @@ class OpenEnvEnv(ExternalEnv):
         return None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode on the server, in a session that is opened if there is none."""
+        """Start an episode on the server; a session is opened if there is none."""
         super().reset(seed=seed, options=options)
         if self._client is None:
             self._client = _connect(self.url, self.timeout_s)
@@ -121,7 +121,7 @@ class OpenEnvEnv(ExternalEnv):
             raise ResetNeeded(f"{self.name}: a copy has no connection, so reset it first.")
         try:
             result = self._client.step(payload)
-        except RuntimeError as error:  # what the client makes of the server's error messages
+        except RuntimeError as error:  # the client raises this for the server's error messages
             if "VALIDATION_ERROR" in str(error):
                 return self.idle(valid=False)
             if "EXECUTION_ERROR" in str(error):
@@ -130,7 +130,7 @@ class OpenEnvEnv(ExternalEnv):
         return self.after(self._text(result.observation), result.reward, terminated=result.done, truncated=False)
 
     def _payload(self, action: Any) -> dict[str, Any] | None:
-        """Return the action for the server, None for one that is none."""
+        """Return the action for the server, None if it is not valid."""
         if not isinstance(action, str):
             return None
         if self.actions:
@@ -169,7 +169,7 @@ class OpenEnvEnv(ExternalEnv):
 
 
 def _schema(url: str) -> dict[str, Any]:
-    """Return the JSON schema of the server's actions, {} where it tells none."""
+    """Return the JSON schema of the server's actions, {} where the server gives none."""
     import httpx
 
     address = url.replace("ws", "http", 1) if url.startswith("ws") else url
@@ -185,7 +185,7 @@ def _schema(url: str) -> dict[str, Any]:
 
 
 def _connect(url: str, timeout_s: float) -> Any:
-    """Return a client whose calls block; the class depends on the package, so it is made here."""
+    """Return a client whose calls block. Its base class is in the package, so the class is defined here."""
     core: Any = need("openenv.core", "openenv", "openenv")
     from openenv.core.client_types import StepResult
 
@@ -201,7 +201,7 @@ def _connect(url: str, timeout_s: float) -> Any:
             return payload
 
     found = Client(base_url=url, message_timeout_s=timeout_s)
-    # Clients since openenv-core 0.3 are asynchronous and bring a wrapper that blocks.
+    # since openenv-core 0.3 clients are asynchronous and have a wrapper that blocks
     found = found.sync() if hasattr(found, "sync") else found
     found.connect()
     return found

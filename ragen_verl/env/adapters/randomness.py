@@ -1,12 +1,12 @@
-"""A stream of Python's and numpy's global random numbers for each environment that draws from them.
+"""An own stream of Python's and numpy's global random numbers for each environment that draws from them.
 
 Many packages call `random.choice` or `np.random.randint` and seed these generators for the whole process: two games
 in two threads then change each other's draws. `GlobalRandomness` gives each game a stream of its own. While a call of
-the game runs, the process's generators hold the game's state, afterwards what they held before; one lock lets one such
-call run at a time.
+the game runs, the process's generators have the game's state; afterwards they get their earlier state back. One lock
+admits one such call at a time.
 
-What it costs: calls of these environments do not overlap within a process. What it cannot see: a thread that draws from
-the global generators outside of any adapter while a call runs, and other sources such as `secrets` or torch.
+The cost is that calls of these environments do not overlap within a process. The class cannot control a thread that
+draws from the global generators outside of any adapter while a call runs, or other sources such as `secrets` or torch.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class GlobalRandomness:
         self.seed(0)
 
     def seed(self, seed: int | np.random.Generator) -> None:
-        """Begin the stream of an integer of 0 or more, or of the next draws of a generator."""
+        """Start the stream anew from an integer of 0 or more, or from the next draws of a generator."""
         generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng(seed)
         first, second = (int(word) for word in generator.integers(_WORD, size=2))
         self._states = (random.Random(first).getstate(), np.random.RandomState(second).get_state())
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Let the global generators be this stream within the block; other environments wait."""
+        """Make the global generators draw from this stream within the block; other environments wait."""
         with _LOCK:
             before = _states()
             _restore(self._states)

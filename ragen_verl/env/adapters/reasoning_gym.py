@@ -1,4 +1,4 @@
-"""reasoning-gym's tasks, one question an episode: "reasoning-gym:countdown"."""
+"""reasoning-gym's tasks, one question in each episode: "reasoning-gym:countdown"."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ragen_verl.errors import BadEnvKwargs
 _MOST_CHARACTERS = 20_000
 _OURS = ("seed", "size")
 
-# Tasks whose scoring evaluates the answer as Python or through sympy, which is the same: found by reading the package
-# (reasoning-gym 0.1.25, calls of eval and parse_expr on the answer). Their answers pass a filter first.
+# Tasks whose scoring evaluates the answer as Python, directly or through sympy; found by reading the package
+# (reasoning-gym 0.1.25, calls of eval and parse_expr on the answer). Their answers are checked by a filter first.
 _LITERAL = ("string_insertion", "spiral_matrix", "binary_matrix", "n_queens")
 _SUM = ("countdown", "puzzle24")
 _FORMULA = ("simple_integration", "intermediate_integration", "polynomial_multiplication")
 _HUGE = re.compile(r"[eE][+-]?\d{4,}")
-_ROWS = re.compile(r"[\w\s.#-]*")  # names and numbers at most: nothing is called
+_ROWS = re.compile(r"[\w\s.#-]*")  # only names and numbers, so that nothing can be called
 _SUM_ONLY = re.compile(r"[\d\s+\-*/()]{1,200}")
 _TOKEN = re.compile(r"\d+(?:\.\d*)?|\*\*|[-+*/^()\s]|[A-Za-z]+")
 _FUNCTIONS = {"sin", "cos", "tan", "sec", "csc", "cot", "sinh", "cosh", "tanh", "asin", "acos", "atan", "exp", "log"}
@@ -33,11 +33,11 @@ class ReasoningGymEnv(ExternalEnv):
     """## Description
 
     A procedural task of reasoning-gym (Apache 2.0), an extra: more than a hundred families of questions whose answers
-    are scored by a program. One question an episode, one answer.
+    are scored by a program. An episode is one question and one answer.
 
     ## Action Space
 
-    Free text: the answer alone. What is longer than 20,000 characters is cut.
+    Free text: the answer alone. A text of more than 20,000 characters is cut.
 
     ## Observation Space
 
@@ -45,13 +45,13 @@ class ReasoningGymEnv(ExternalEnv):
 
     ## Starting State
 
-    The first question of the task's dataset with the group's seed. Nothing happens by chance afterwards. Some tasks
-    draw from the process's global generators, so each environment has a stream of its own.
+    The first question of the task's dataset with the group's seed. Nothing is random afterwards. Some tasks draw from
+    the process's global generators, so each environment has a stream of its own.
 
     ## Rewards
 
-    The task's score, 0 to 1. Tasks that would evaluate the answer as Python score it only if it is a literal, an
-    arithmetic expression or a formula of ordinary size; else it earns 0 and counts as not valid.
+    The task's score, 0 to 1. Where the task would evaluate the answer as Python, the answer is scored only if it is a
+    literal, an arithmetic expression or a formula of ordinary size; else it earns 0 and counts as not valid.
 
     ## Episode End
 
@@ -60,7 +60,7 @@ class ReasoningGymEnv(ExternalEnv):
     ## Arguments
 
     - `success_return=1.0`: the score from which an answer counts as right.
-    - everything else configures the task, as in `reasoning_gym.create_dataset`.
+    - all other arguments configure the task, as in `reasoning_gym.create_dataset`.
 
     ## Version History
 
@@ -119,18 +119,18 @@ class ReasoningGymEnv(ExternalEnv):
                 self._data = self._data or self._dataset(self.seed)
                 with self.randomness():
                     score = self._data.score_answer(text, self.entry)
-            except Exception:  # the answer has a form that the scoring did not expect: it is not the right one
+            except Exception:  # the scoring did not expect this form of answer, so the answer is wrong
                 score = 0.0
         return self.after(self.render(), score, terminated=True, truncated=False, valid=valid)
 
     def oracle(self) -> list[str]:
-        """Return the task's own answer, [] where it gives none or the episode is over."""
+        """Return the task's own answer; [] where it gives none, and where the episode is over."""
         answer = self.entry.get("answer")
         return [] if any(self._over) or not answer or self.seed is None else [str(answer)]
 
 
 def harmless(task: str, answer: str, right: str) -> bool:
-    """Whether the scoring of `task` can be given this answer: where it evaluates answers, only what is no program.
+    """Whether it is safe to score this answer: a task that evaluates answers must not get a program.
 
     The right answer always passes.
     """

@@ -1,6 +1,6 @@
-"""What gymnasium's own environments mean, by the name of their class: actions, task, observation, success.
+"""Texts for gymnasium's own environments, by the name of their class: actions, task, observation and success.
 
-Facts from the environments' documentation (gymnasium.farama.org), in our words.
+The facts are from the environments' documentation (gymnasium.farama.org).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Table:
-    """Words for an environment.
+    """The texts for an environment, and its criterion of success.
 
     Attributes:
         actions: names of the Discrete actions in their order.
         instruction: the task.
-        describe: (environment, observation) -> text, None for the general way.
-        solved_by_ending: to terminate is to succeed, whatever the reward.
-        success_return: sum of rewards that counts as solved, None for "terminated with a positive reward".
-        most_a_step: the largest reward of a step; a smaller budget asks for a smaller sum.
+        describe: (environment, observation) -> text; None for the general form.
+        solved_by_ending: whether an episode that terminates is a success, with any reward.
+        success_return: sum of rewards that counts as solved; None: a positive reward at termination is a success.
+        most_a_step: the largest reward of a step; with a smaller budget a smaller sum counts as solved.
     """
 
     actions: tuple[str, ...] = ()

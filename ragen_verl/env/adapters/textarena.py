@@ -31,38 +31,37 @@ _PLAYED = "PLAYER_ACTION"
 class TextArenaEnv(ExternalEnv):
     """## Description
 
-    A single-player game of TextArena (MIT licence), an extra. Games that ask a language model of their own
-    (TwentyQuestions) need its key; games with words of NLTK (Wordle, Hangman, WordLadder, WordSearch) download NLTK's
-    data when they are used for the first time.
+    A single-player game of TextArena (MIT licence), an extra. Games that use a language model (TwentyQuestions) need
+    its key; games with words of NLTK (Wordle, Hangman, WordLadder, WordSearch) download NLTK's data at their first use.
 
     ## Action Space
 
-    Free text as the game asks for it, usually in square brackets. A text without any bracket is put in brackets. What
-    is longer than 10,000 characters is cut.
+    Free text in the form that the game asks for, usually in square brackets. A text without any bracket is put in
+    brackets. A text of more than 10,000 characters is cut.
 
     ## Observation Space
 
-    Text: what the game says since the last action, the board included. Its rules are the instruction.
+    Text: the game's messages since the last action, with the board. The rules of the game are the instruction.
 
     ## Starting State
 
-    `reset(seed=seed)` of the game. It draws from Python's global generator: each game has a stream of its own
-    (`randomness.GlobalRandomness`), seeded by the group's seed for the reset, by seed and rollout index afterwards.
+    `reset(seed=seed)` of the game. It draws from Python's global generator, so each game has a stream of its own
+    (`randomness.GlobalRandomness`), seeded by the group's seed for the reset, and by seed and rollout index afterwards.
 
     ## Rewards
 
-    0 until the end, then the game's: 1 for a win, for many games the share that was solved otherwise.
+    0 until the end, then the game's reward: 1 for a win; otherwise many games give the share that was solved.
 
     ## Episode End
 
-    The game's. An invalid move never ends it: it earns 0, counts as no turn, and the observation says why. Solved: a
-    reward of 1 or more. A text that makes the game raise cuts the episode off.
+    That of the game. An invalid move never ends it: it earns 0, counts as no turn, and the observation says why.
+    Solved: a reward of 1 or more. A text that makes the game raise truncates the episode.
 
     ## Arguments
 
     - `success_return=1.0`: the reward from which an episode counts as solved.
-    - `max_actions=None`: the budget; default: the game's limit of turns and one, at most 200, or 50 without one.
-    - everything else is handed to `textarena.make`.
+    - `max_actions=None`: the budget; default: the game's limit of turns plus one, at most 200, or 50 without a limit.
+    - all other arguments are passed to `textarena.make`.
 
     ## Version History
 
@@ -82,7 +81,7 @@ class TextArenaEnv(ExternalEnv):
             raise unknown(name, [one for one in known if not one.endswith(_VARIANTS)], "TextArena")
         self.randomness = GlobalRandomness()
         self.game = self._build(package, f"{bare}-raw" if f"{bare}-raw" in known else bare, kwargs)
-        # Some games print at every attempt to make a puzzle. Their module gets a silent print: others go on printing.
+        # Some games print at every attempt to make a puzzle. Only their module gets a silent `print`.
         vars(inspect.getmodule(type(self.game)))["print"] = _silent
         self._board = ""
         self._budget_given = max_actions is not None
@@ -108,18 +107,18 @@ class TextArenaEnv(ExternalEnv):
             raise reject("textarena", f"{self.name} needs another package ({one_line(error, 200)}).") from error
         except Exception as error:
             raise reject("textarena", f"{self.name} cannot be built ({one_line(error, 300)}).") from error
-        # Only a reset would show the kind of game, and some take minutes for one.
+        # the source shows the kind of game; a reset would too, but takes minutes in some games
         if "SinglePlayerState" not in inspect.getsource(inspect.getmodule(type(game))):
             raise reject("textarena", f"{self.name} is a game for several players: choose one for a single player.")
         return game
 
     @staticmethod
     def _budget(turns: Any) -> int:
-        # Games look at their limit before they count a turn: the one after the last ends them.
+        # games check their limit before they count a turn, so the turn after the last one ends them
         return min(turns + 1, MOST_ACTIONS) if isinstance(turns, int) and turns > 0 else _DEFAULT_ACTIONS
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start the game with the group's seed, then hand over the generator of this rollout."""
+        """Start the game with the group's seed, then switch to the generator of this rollout."""
         super().reset(seed=seed, options=options)
         self.randomness.seed(self.seed)
         with self.randomness():
@@ -136,7 +135,7 @@ class TextArenaEnv(ExternalEnv):
         return self.begin(self._said(messages) or "The game begins.")
 
     def step(self, action: str) -> Step:
-        """Hand a text to the game."""
+        """Pass a text to the game."""
         if self.ended() or not isinstance(action, str):
             return self.idle(valid=isinstance(action, str))
         text = sendable(action, _MOST_CHARACTERS)
@@ -158,9 +157,9 @@ class TextArenaEnv(ExternalEnv):
         return self.after(said or self.render(), reward, terminated=done, truncated=False, valid=valid, effective=True)
 
     def _said(self, messages: list[Any]) -> str:
-        """Return the messages of the game itself, without its prompt and without what the player wrote.
+        """Return the messages of the game itself, without its prompt and the player's own texts.
 
-        The last board is shown again where the game shows none, as after an invalid move.
+        If there is no board among them, as after an invalid move, the last board is added.
         """
         said = list(map(_kind_and_text, messages))
         own = [text.strip() for kind, text in said if kind not in ("PROMPT", _PLAYED)]
@@ -173,14 +172,14 @@ class TextArenaEnv(ExternalEnv):
 
 
 def _kind_and_text(message: Any) -> tuple[str, str]:
-    """Return what kind of message this is, and its text.
+    """Return the kind of a message, and its text.
 
-    Countdown, Cryptarithm and Slitherlink of 0.7.4 write down the player's action with its fields in a wrong order, so
-    that a text stands in the place of the kind.
+    Countdown, Cryptarithm and Slitherlink of 0.7.4 store the player's action with its fields in a wrong order: a text
+    is in the place of the kind.
     """
     _, text, kind = message
     return getattr(kind, "name", _PLAYED), str(text)
 
 
 def _silent(*values: Any, **options: Any) -> None:
-    """Stands for `print`."""
+    """Replaces `print`."""

@@ -1,7 +1,7 @@
 """Environments of verifiers 0.4: "verifiers:reverse-text".
 
-Their rollout calls a model. Here its client hands the new messages over as an observation and waits for the text of the
-next `step` (`inverted.Inverted`): all rules, turns and scores stay theirs.
+The rollout of verifiers calls a model. Here the model's client returns the new messages as an observation and waits for
+the text of the next `step` (`inverted.Inverted`). So all rules, turns and scores are those of verifiers.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _CLOSE_SECONDS = 5.0
 class VerifiersEnv(ExternalEnv):
     """## Description
 
-    A taskset of verifiers 0.4 (MIT licence), an extra, with the environment that plays it: any installed one with one
-    agent and text alone. What needs tools, containers, images, several agents, a judge plugin or an agent program of
-    its own is refused.
+    A taskset of verifiers 0.4 (MIT licence), an extra, with the environment that plays it: any installed taskset with
+    one agent and text only. A taskset that needs tools, containers, images, several agents, a judge plugin or an agent
+    program of its own is refused.
 
     ## Action Space
 
-    Free text: the model's message. What is longer than 100,000 characters is cut.
+    Free text: the model's message. A text of more than 100,000 characters is cut.
 
     ## Observation Space
 
@@ -48,9 +48,9 @@ class VerifiersEnv(ExternalEnv):
 
     ## Starting State
 
-    The task whose number is the group's seed, counted round. Their code may draw from the process's global generators:
-    each environment has a stream of its own, seeded by the group's seed for the reset, by seed and rollout index
-    afterwards, and a lock lets one call run at a time in a process.
+    The task whose number is the group's seed modulo the number of tasks. The code of a taskset may draw from the
+    process's global generators, so each environment has a stream of its own, seeded by the group's seed for the reset,
+    and by seed and rollout index afterwards. A lock admits one call at a time in a process.
 
     ## Rewards
 
@@ -58,22 +58,23 @@ class VerifiersEnv(ExternalEnv):
 
     ## Episode End
 
-    The end of their rollout: truncated if a limit of turns, tokens or time ended it. Solved: a reward of 1 or more.
+    The end of verifiers' rollout: truncated if a limit of turns, tokens or time ended it. Solved: a reward of 1 or
+    more.
 
     ## Arguments
 
-    - `select=None`: which tasks, as in their `SelectConfig`: `{"skip": 100, "limit": 50}`. Of an infinite taskset the
-      first 1,000 are taken.
-    - `config=None`: fields of the environment's config beside the taskset, as in `--env.*` of their command line.
+    - `select=None`: which tasks to play, as in verifiers' `SelectConfig`: `{"skip": 100, "limit": 50}`. Of an infinite
+      taskset the first 1,000 are taken.
+    - `config=None`: fields of the environment's config beside the taskset, as in `--env.*` of verifiers' command line.
     - `programs=False`: True lets tasks run programs, perhaps the model's, on this machine in a folder of their own.
       Without it, a task that asks for a sandbox is an error.
     - `success_return=1.0`: the reward from which an episode counts as solved.
-    - `max_actions=None`: the budget, which is also their limit of turns: an episode that reaches it is still scored.
-      Default: the agent's limit; without one 1 for a single turn, else 20.
-    - `timeout_s=60.0`: seconds that their code may take between two messages.
-    - everything else configures the taskset.
+    - `max_actions=None`: the budget, which is also verifiers' limit of turns: an episode that reaches it is still
+      scored. Default: the agent's limit; if there is none, 1 for an environment of a single turn, else 20.
+    - `timeout_s=60.0`: seconds that the taskset's code may take between two messages.
+    - all other arguments configure the taskset.
 
-    A copy, pickled or not, plays the episode so far again when it is used.
+    A copy, pickled or not, replays the episode so far when it is used.
 
     ## Version History
 
@@ -115,7 +116,7 @@ class VerifiersEnv(ExternalEnv):
             raise BadEnvKwargs(f"{self.name} has no tasks: correct select, or the arguments of the taskset.")
 
     def _settings(self, vf: Any, name: str, raw: dict[str, Any], budget: int | None) -> tuple[str, int, str]:
-        """Return the agent, the budget and the config, as JSON, for our way to play; refuse what text cannot play."""
+        """Return the agent, the budget and the config as JSON; refuse a taskset that cannot be played in text."""
         config = vf.resolve_env_config(raw)
         harnesses = config.agent_harnesses()
         if len(harnesses) != 1:
@@ -138,11 +139,11 @@ class VerifiersEnv(ExternalEnv):
         return agent, budget, json.dumps({**raw, agent: {**raw.get(agent, {}), **ours}}, sort_keys=True)
 
     def _tasks(self) -> tuple[Any, ...]:
-        with GlobalRandomness()():  # a taskset may draw while it loads; and the lock lets one thread load it for all
+        with GlobalRandomness()():  # a taskset may draw while it loads; the lock makes one thread load it for all
             return _load(self._config, self._select)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start their rollout of the task that the group's seed stands for."""
+        """Start verifiers' rollout of the task that belongs to the group's seed."""
         super().reset(seed=seed, options=options)
         self.close()
         self._texts, self._seen, self._over = None, (), (False, False)
@@ -164,7 +165,7 @@ class VerifiersEnv(ExternalEnv):
         return self.begin(self._new(said))
 
     def step(self, action: str) -> Step:
-        """Hand a text to their rollout as the model's message."""
+        """Pass a text to verifiers' rollout as the model's message."""
         if self._texts is None:
             raise ResetNeeded(f"{self.name}: call reset before you play, and again where it failed.")
         if self.ended() or not isinstance(action, str):
@@ -182,13 +183,13 @@ class VerifiersEnv(ExternalEnv):
         return self.after(self.render(), reward, terminated=not limited, truncated=limited)
 
     def _again(self, texts: tuple[str, ...]) -> None:
-        """Bring a rollout to where the episode stands: this is a copy, or it was closed."""
+        """Replay the episode so far, since this environment is a copy or was closed."""
         self.reset(seed=self.seed, options={"rollout_index": self.rollout_index})
         for text in texts:
             self.step(text)
 
     def _hear(self) -> Any:
-        """Return the next messages or the finished episode; raise what ended it, or that their code takes too long."""
+        """Return the next messages or the finished episode; raise the error that ended it, or a time-out."""
         try:
             said = self._rollout.outgoing.get(timeout=self.timeout_s)
         except queue.Empty:
@@ -212,7 +213,7 @@ class VerifiersEnv(ExternalEnv):
         return trace.reward, trace.is_timeout or str(trace.stop_condition).startswith("max_")
 
     def _new(self, said: Messages) -> str:
-        """Return the messages that were not there before: one as it is, several with their roles."""
+        """Return the new messages: a single one unchanged, several with their roles."""
         known = len(self._seen) if said[: len(self._seen)] == self._seen else 0
         new = [(role, text) for role, text in said[known:] if role != "system" or known]
         self._seen = said
@@ -220,7 +221,7 @@ class VerifiersEnv(ExternalEnv):
         return cut("\n\n".join(lines)) or "(no message)"
 
     def close(self, seconds: float = _CLOSE_SECONDS) -> None:
-        """End their rollout; wait so long for its thread."""
+        """End verifiers' rollout; wait at most `seconds` for its thread."""
         rollout, self._rollout = self._rollout, None
         if rollout is not None:
             rollout.stop(seconds)
@@ -233,7 +234,7 @@ class VerifiersEnv(ExternalEnv):
 
 
 async def _play(config: str, role: str, programs: bool, task: Any, ask: Ask) -> Any:
-    """Run their episode of a task with `ask` as the model; return it."""
+    """Run verifiers' episode of a task with `ask` as the model; return the episode."""
     import verifiers.v1 as vf
     from aiohttp import ClientSession, ClientTimeout
     from verifiers.v1.dialects.chat import message_to_wire
@@ -261,7 +262,7 @@ async def _play(config: str, role: str, programs: bool, task: Any, ask: Ask) -> 
             return super().register(session)
 
     class InProcess(NullHarness):
-        # Their null harness starts a program that asks for one message; here the request comes from this thread.
+        # verifiers' null harness starts a program that asks for one message; here this thread sends the request
         async def setup(self, runtime: Any) -> None:
             return None
 
@@ -301,13 +302,13 @@ async def _play(config: str, role: str, programs: bool, task: Any, ask: Ask) -> 
                 agent.provision = box.refuse
 
         env.setup = setup
-        client = vf.EvalClientConfig(api_key_var="NONE")  # the default would look for a Prime account
+        client = vf.EvalClientConfig(api_key_var="NONE")  # the default looks for a Prime account
         async with env.serving():
             return await env.run_episode(task, vf.ModelContext(model="policy", client=client))
 
 
 def _text(content: Any) -> str | None:
-    """Return the text of a message, None where a part of it is none."""
+    """Return the text of a message, None where a part of it is no text."""
     parts = [getattr(part, "text", None) for part in content] if isinstance(content, list) else [content or ""]
     return None if None in parts else "\n".join(parts)
 
@@ -322,7 +323,7 @@ def _load(config: str, select: str) -> tuple[Any, ...]:
 
 
 def _package(name: str) -> Any:
-    """Return `verifiers.v1`; raise unless it is of a version whose interface this is."""
+    """Return `verifiers.v1`; raise unless its version has the interface that this adapter uses."""
     try:
         found = version("verifiers")
         if tuple(map(int, re.findall(r"\d+", found)[:2])) < (0, 4):
@@ -354,7 +355,7 @@ def _check_taskset(vf: Any, name: str) -> None:
 
 
 def _sentence(error: Any) -> str:
-    """Return what an error says in one line; of pydantic's list of errors the first."""
+    """Return the message of an error in one line; of pydantic's list of errors, the first."""
     if hasattr(error, "errors"):
         first = error.errors()[0]
         error = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

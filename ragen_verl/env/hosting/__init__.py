@@ -1,1 +1,1 @@
-"""Where the calls of environments run: threads, worker processes, and servers behind HTTP."""
+"""Places where the calls of environments run: threads, worker processes, and servers behind HTTP."""

@@ -1,7 +1,7 @@
-"""Which files and addresses the clients of a server may name in the arguments of an environment: none, unless allowed.
+"""`Allowance`: the files and addresses that a server's clients may name in an environment's arguments; none by default.
 
 `Env.external_arguments` says which arguments name a file, a folder, an address or a data set of the Hugging Face hub.
-In any other argument a text counts as one where it is an address, an absolute path, or a path that exists.
+In any other argument a text counts as such a name if it is an address, an absolute path, or a path that exists.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from urllib.parse import SplitResult, urlsplit
 from ragen_verl.errors import RecipeError
 
 HUB = "https://huggingface.co/datasets/"
-"""A data set of the hub is allowed as the address that its page has."""
+"""A data set of the hub is allowed if the address of its page is."""
 
 
 class Allowance:
-    """What clients may name.
+    """The files and addresses that clients may name.
 
     Args:
-        files: folders; everything below them is allowed, links followed first.
-        urls: beginnings of addresses, the host in full: "http://10.0.0.5:8000/retrieve".
+        files: folders; everything below them is allowed, after links are resolved.
+        urls: beginnings of addresses with the complete host: "http://10.0.0.5:8000/retrieve".
 
     Raises:
-        RecipeError: a folder that does not exist, or a beginning without a scheme and a host.
+        RecipeError: a folder does not exist, or the beginning of an address has no scheme or no host.
     """
 
     def __init__(self, files: Sequence[str] = (), urls: Sequence[str] = ()) -> None:
@@ -40,7 +40,7 @@ class Allowance:
         self.urls = [urlsplit(url) for url in urls]
 
     def check(self, builder: Callable[..., Any], kwargs: Mapping[str, Any]) -> None:
-        """Raise RecipeError if `kwargs`, sent by a client for `builder`, name what is not allowed."""
+        """Raise RecipeError if `kwargs`, sent by a client for `builder`, name something that is not allowed."""
         while isinstance(builder, partial):
             builder = builder.func
         named = getattr(builder, "external_arguments", ())

@@ -1,11 +1,12 @@
 """Environments behind `ragen-verl env serve`: `http://host:port/ENV-ID` is an id like any other.
 
-Several addresses separated by commas share the load, and the loss of one loses no episode: see `session.SessionEnv`.
-The environment variables RAGEN_VERL_ENV_TOKEN (sent as a bearer token) and RAGEN_VERL_ENV_TIMEOUT (seconds for which an
-answer is waited for before the server is asked whether it lives, 20) are read when an environment is built.
+Several addresses separated by commas share the load, and no episode is lost when one of the servers is: see
+`session.SessionEnv`. Two environment variables are read when an environment is built: RAGEN_VERL_ENV_TOKEN is sent as a
+bearer token; RAGEN_VERL_ENV_TIMEOUT (default 20) is the number of seconds to wait for an answer before the client asks
+whether the server is alive.
 
-Every request of a session carries a number. A server answers a number that it has answered before with the same reply,
-so a request whose answer got lost is sent again without a second step being taken.
+Every request of a session has a number. A server answers a repeated number with the same reply, so the client can send
+a request again whose answer was lost, and the environment does not take a second step.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _REST_SECONDS = 2.0
 
 
 class ServerUnreachable(RecipeError, ConnectionError):
-    """No server took the environment in."""
+    """No server accepted the environment."""
 
 
 class _Server:
-    """What this process knows of one server."""
+    """The state of one server as this process knows it."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -45,13 +46,13 @@ class _Server:
         self.rests_until = 0.0
 
     def rest(self) -> None:
-        """Ask the others first for a while."""
+        """Prefer the other servers for a while."""
         self.rests_until = time.monotonic() + _REST_SECONDS
 
 
 _servers: dict[str, _Server] = {}
 _lock = threading.Lock()
-_chance = random.Random()  # the process's own generator belongs to those who seed it
+_chance = random.Random()  # not the global generator, which users may have seeded
 
 
 class RemoteEnv(SessionEnv):
@@ -59,11 +60,11 @@ class RemoteEnv(SessionEnv):
 
     Args:
         id: addresses of one environment, separated by commas, like "http://a:8000/Sokoban-v0,http://b:8000/Sokoban-v0".
-        kwargs: handed on to the environment.
+        kwargs: the arguments of the environment.
 
     Raises:
-        ServerUnreachable: no server took the environment in.
-        RecipeError: an address or a setting cannot be right, or the server refuses the token, the id or the arguments.
+        ServerUnreachable: no server accepted the environment.
+        RecipeError: an address or a setting is wrong, or the server refuses the token, the id or the arguments.
     """
 
     def __init__(self, id: str, /, **kwargs: Any) -> None:
@@ -74,7 +75,7 @@ class RemoteEnv(SessionEnv):
         self._urls = urls
         self._server: _Server | None = None
         self._session, self._number = "", 0
-        # where none has ever answered, a wrong address is more likely than servers that start again
+        # if no server has ever answered, a wrong address is more likely than servers that are being restarted
         patience = self.patience if any(server.seen for server in self._servers()) else 0.5
         try:
             self._stay(patience=patience)
@@ -90,7 +91,7 @@ class RemoteEnv(SessionEnv):
             return [_servers.setdefault(url, _Server(url)) for url in self._urls]
 
     def _open(self) -> dict[str, Any]:
-        """Open a session on the server with the fewest of this process; the others follow."""
+        """Open a session on the server with the fewest sessions of this process, or else on one of the others."""
         now, problems = time.monotonic(), []
         order = sorted(self._servers(), key=lambda one: (one.rests_until > now, one.sessions, _chance.random()))
         for server in order:
@@ -107,7 +108,7 @@ class RemoteEnv(SessionEnv):
         raise WorldLost("; ".join(problems))
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send the next request of the session, as often as it takes while the server lives."""
+        """Send the next request of the session, again if necessary, as long as the server is alive."""
         server, fields = self._server, dict(request)
         url = f"{server.url}/sessions/{self._session}/{fields.pop('call')}"
         body = to_json({**fields, "number": self._number})
@@ -133,7 +134,7 @@ class RemoteEnv(SessionEnv):
             except httpx.ReadTimeout as error:
                 if not self._lives(server):
                     raise WorldLost(f"{server.host}: no answer within {self.timeout:g} s") from error
-                continue  # it lives and works on it: asked again, it answers when it is done
+                continue  # the server is alive and still working: the repeated request is answered when it is done
             except httpx.TransportError as error:
                 problem = str(error) or type(error).__name__
             else:
@@ -162,11 +163,11 @@ class RemoteEnv(SessionEnv):
 
         url = f"{self._server.url}/sessions/{self._session}"
         self._forget()
-        with contextlib.suppress(httpx.TransportError):  # the server closes what nobody asks for
+        with contextlib.suppress(httpx.TransportError):  # the server closes idle sessions by itself
             client().delete(url, headers=self._headers(), timeout=_HEALTH_SECONDS)
 
     def _forget(self) -> None:
-        """Count the session out; the object may be asked again and then opens another."""
+        """Remove the session from its server's count; if this object is used again it opens another session."""
         server, self._server = self._server, None
         if server is not None:
             with _lock:
@@ -186,7 +187,7 @@ class RemoteEnv(SessionEnv):
 
 
 def http(rest: str, /, **kwargs: Any) -> RemoteEnv:
-    """Build the environment at the address "http:`rest`", or addresses; the adapter of that prefix."""
+    """The adapter of the prefix "http": build the environment at the address "http:`rest`" (or several addresses)."""
     return RemoteEnv(f"http:{rest}", **kwargs)
 
 
@@ -196,10 +197,10 @@ def https(rest: str, /, **kwargs: Any) -> RemoteEnv:
 
 
 def addresses(id: str) -> list[str]:
-    """The addresses in an id, without their last slash.
+    """The addresses in an id, without a slash at the end.
 
     Raises:
-        RecipeError: if one is no http address of an environment, or they name different environments.
+        RecipeError: one is no http address of an environment, or they name different environments.
     """
     urls = [url.strip().rstrip("/") for url in id.split(",")]
     for url in urls:
@@ -225,7 +226,7 @@ def _timeout() -> float:
 
 
 def _reply(answer: Any) -> dict[str, Any] | None:
-    """The server's own reply, or None if something between here and there answered in its place."""
+    """The server's own reply, or None if something else, such as a proxy, answered instead."""
     try:
         reply = answer.json()
     except ValueError:

@@ -1,4 +1,4 @@
-"""A time limit for requests that are begun and never sent to their end; uvicorn has one between requests alone."""
+"""A time limit for requests that are begun and never completed; uvicorn has a limit only between requests."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 def with_deadline(seconds: float) -> type[asyncio.Protocol]:
     """Return uvicorn's HTTP protocol, for `uvicorn.Config(http=...)`, with a limit for a request's headers.
 
-    A connection that has sent none, or only a part of them, `seconds` after it was opened or after the first byte of a
-    further request, is closed. The body's time is kept by the application, which can say so in its reply.
+    A connection is closed if the headers of a request are not complete `seconds` after the connection was opened, or
+    after the first byte of a further request. The application limits the time of the body, since it can reply.
     """
 
     class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]

@@ -1,8 +1,8 @@
-"""Environments that ask for a process: `isolation = "process"` on the class, played in a bounded pool of workers.
+"""Environments with `isolation = "process"` on the class; they are played in a bounded pool of worker processes.
 
-A worker is a Python process that holds any number of environments and runs one call at a time. One that hangs or dies
-is killed and replaced. The episode whose call it was has failed; the others that lived in it are played again in the
-new one (see `session.SessionEnv`).
+A worker is a Python process that holds any number of environments and runs one call at a time. A worker that hangs or
+dies is killed and replaced. The episode whose call was running has failed; the worker's other episodes are played again
+in the new one (see `session.SessionEnv`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EnvProcesses:
     """A pool of `size` worker processes, each started when it is first needed.
 
     Args:
-        size: processes, hence calls that may run at the same time.
+        size: the number of processes, and so of calls that may run at the same time.
         timeout: seconds a call (building, reset or step) may take.
     """
 
@@ -52,7 +52,7 @@ class EnvProcesses:
         atexit.register(self.close)
 
     def worker(self) -> EnvProcess:
-        """The process that the next episode is played in: each in turn."""
+        """The process for the next episode; the processes take turns."""
         return next(self._next)
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class EnvProcesses:
 
 
 class _Untimed(EnvWorkers):
-    """Threads whose calls are bounded by what they call."""
+    """Threads without a time limit; the called function keeps its own."""
 
     async def call(self, function: Callable[..., Any], *args: Any, timeout: float, **kwargs: Any) -> Any:
         return await super().call(function, *args, timeout=_FOREVER, **kwargs)
@@ -79,8 +79,8 @@ class EnvProcess:
     """One worker process and the thread that talks to it; the process is replaced when it hangs or dies.
 
     Attributes:
-        threads: where the rollout makes its calls, one after the other. Each call's time is kept here, so that waiting
-            for the process, starting it and playing an episode again in a new one count for no call.
+        threads: the thread in which the rollout makes its calls, one after the other. This class limits the time of
+            each call itself, so that waiting for the process, its start and the replay of an episode do not count.
         replaced: processes killed or found dead so far.
     """
 
@@ -95,12 +95,12 @@ class EnvProcess:
         self._closed = False
 
     def make(self, id: str, **kwargs: Any) -> ProcessEnv:
-        """Build the environment `id` in this process; raises what `registry.make` raises, and what `ask` does."""
+        """Build the environment `id` in the worker process; raises the errors of `registry.make` and of `ask`."""
         registry.check(id, kwargs)
         return ProcessEnv(self, id, registry.builder(id), kwargs)
 
     def open(self, id: str, builder: Callable[..., Env], kwargs: Mapping[str, Any]) -> tuple[tuple[int, int], dict]:
-        """Build an environment in the process as it is now; return its key and its view."""
+        """Build an environment in the present process; return its key and its view."""
         with self._lock:
             self._start()
             key = (self.replaced, next(self._keys))
@@ -111,11 +111,11 @@ class EnvProcess:
             return key, self._exchange({"call": "make", "id": id, "builder": pickled, "key": key[1]})["view"]
 
     def ask(self, key: tuple[int, int], request: dict[str, Any]) -> dict[str, Any]:
-        """Have an environment of the process answer.
+        """Send a request to an environment of the process and return the reply.
 
         Raises:
-            WorldLost: the process was replaced since the environment was built.
-            EnvTimeout: the call took longer than it may; the process was killed.
+            WorldLost: the process was replaced after the environment was built.
+            EnvTimeout: the call exceeded its time; the process was killed.
             ProcessDied: the process ended during the call.
             EnvFailed: the environment raised.
         """
@@ -139,7 +139,7 @@ class EnvProcess:
                 return
             self._discard()
         self._pipe, far = Pipe()
-        # not multiprocessing's own start: it would run the parent's main module again
+        # not by multiprocessing, which would run the parent's main module again
         code = f"from ragen_verl.env.hosting.process import work; work({far.fileno()}, {os.getpid()})"
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         with far:
@@ -160,7 +160,7 @@ class EnvProcess:
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             self._pipe.send(request)
-        except OSError as error:  # it was dead already, so this call is not the cause
+        except OSError as error:  # the process had died before, so this call is not the cause
             self._discard()
             raise WorldLost("the process was gone") from error
         try:
@@ -182,7 +182,7 @@ class EnvProcess:
         self._pipe.close()
         if process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.2)  # one that just ended by itself has a code of its own to tell
+                process.wait(0.2)  # if it has just ended by itself, keep its own exit code
         process.kill()
         return process.wait()
 
@@ -224,7 +224,7 @@ def _not_found(id: str, error: BaseException) -> str:
 
 def work(handle: int, parent: int) -> None:
     """Answer requests until the pipe closes; the process's main function."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt of the terminal is for the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles an interrupt from the terminal
     threading.Thread(target=_end_with, args=[parent], daemon=True).start()
     envs: dict[int, Env] = {}
     with Connection(handle) as pipe:
@@ -258,7 +258,7 @@ def _answer(envs: dict[int, Env], request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _end_with(parent: int) -> None:
-    """End when the parent does, even in the middle of a call that never returns."""
+    """End this process when the parent ends, even during a call that never returns."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)

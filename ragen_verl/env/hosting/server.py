@@ -6,9 +6,10 @@
     DELETE /ENV-ID/sessions/SESSION
     GET    /health
 
-The client chooses SESSION, 32 hexadecimal digits, and numbers its requests from 0. The reply to the last number is kept
-and given again when the number comes again, so a request that is sent twice is done once. A reply that is no 200 has a
-body `{"error": {"kind", "type", "text"}}`: kind is environment, recipe, lost, full, token or request.
+The client chooses SESSION, 32 hexadecimal digits, and numbers its requests from 0. The server keeps the reply to the
+last number and repeats it if the number arrives again, so a request that is sent twice is done once. A reply with a
+status other than 200 has a body `{"error": {"kind", "type", "text"}}`; its kind is environment, recipe, lost, full,
+token or request.
 """
 
 from __future__ import annotations
@@ -45,22 +46,22 @@ _CALLS = ("make", "reset", "step", "oracle")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a server serves and allows.
+    """The environments of a server, and its limits.
 
     Args:
         ids: the environments; empty for all that are installed.
-        token: that requests have to bear; "" asks for none.
-        max_sessions: environments alive at the same time.
-        idle_seconds: a session that nobody asks for so long is closed.
-        step_seconds: one call of an environment may take.
-        threads: that environments run in; `processes` for those that ask for processes.
-        request_seconds: for which a client may take to send a request's headers, and again its body.
-        max_bytes: of a request's body.
+        token: the bearer token that requests need; with "" they need none.
+        max_sessions: the highest number of open sessions.
+        idle_seconds: a session without a request for this time is closed.
+        step_seconds: the time limit of one call of an environment.
+        threads: the number of threads for environments; `processes` is the number for those with that isolation.
+        request_seconds: the time in which a client has to send a request's headers, and again the body.
+        max_bytes: the limit of a request's body.
         files, urls: folders and beginnings of addresses that clients may name in arguments; see `Allowance`.
 
     Raises:
-        RecipeError: a limit that is not above 0.
-        UnknownEnv: an id that is not installed.
+        RecipeError: a limit is not above 0.
+        UnknownEnv: an id is not installed.
     """
 
     ids: Sequence[str] = ()
@@ -90,12 +91,12 @@ class Settings:
             registry.check(id)
 
     def served(self) -> list[str]:
-        """The full ids."""
+        """The full ids of the environments."""
         return sorted({registry.resolve(id) for id in self.ids}) if self.ids else registry.ids()
 
 
 class Refusal(Exception):
-    """A request that is not done; the arguments are the status, the kind and one sentence."""
+    """A request is refused; the arguments are the status, the kind and one sentence."""
 
     def __init__(self, status: int, kind: str, text: str) -> None:
         super().__init__(text)
@@ -105,7 +106,7 @@ class Refusal(Exception):
 
 @dataclass
 class Session:
-    """One environment of one client; `lock` lets one request at a time in."""
+    """One environment of one client; `lock` admits one request at a time."""
 
     id: str
     workers: EnvWorkers
@@ -130,7 +131,7 @@ class Sessions:
         self.processes = EnvProcesses(settings.processes, settings.step_seconds)
 
     def find(self, id: str, name: str, call: str, number: int) -> Session:
-        """The session `name`, opened if the request is the one that opens it."""
+        """The session `name`; a request `make` opens it."""
         session = self.open.get(name)
         if session is None:
             if call != "make":
@@ -159,7 +160,7 @@ class Sessions:
         return session
 
     async def answer(self, name: str, session: Session, call: str, body: dict[str, Any]) -> tuple[int, bytes]:
-        """Do a request, or give the reply again that the request with this number had."""
+        """Do a request; a repeated number gets the earlier reply again."""
         number = body.get("number")
         async with session.lock:
             if session.closed:
@@ -183,7 +184,7 @@ class Sessions:
                 session.env = session.build(**kwargs)
                 return to_json({"view": view(session.env)})
             finally:
-                if session.closed and session.env is not None:  # given up meanwhile
+                if session.closed and session.env is not None:  # the session was given up during the call
                     session.env.close()
 
         try:
@@ -196,7 +197,7 @@ class Sessions:
             return refused.status, to_json(refused.body)
 
     async def close(self, name: str) -> None:
-        """Close a session once its call is done."""
+        """Close a session after its present call."""
         session = self.open.pop(name, None)
         if session is None:
             return
@@ -213,7 +214,7 @@ class Sessions:
             print(f"{session.id}: close: {type(error).__name__}: {error}", flush=True)
 
     async def expire(self) -> None:
-        """Close what nobody asks for, for ever."""
+        """Close idle sessions; this never returns."""
         while True:
             await asyncio.sleep(min(self.settings.idle_seconds / 4, 10.0))
             oldest = time.monotonic() - self.settings.idle_seconds
@@ -221,7 +222,7 @@ class Sessions:
             await asyncio.gather(*map(self.close, idle))
 
     async def shut(self) -> None:
-        """Close everything."""
+        """Close all sessions, the threads and the processes."""
         await asyncio.gather(*map(self.close, list(self.open)))
         self.threads.close()
         self.processes.close()
@@ -236,7 +237,7 @@ def _refused(error: Exception) -> Refusal:
 def create_app(settings: Settings) -> FastAPI:
     """The application; its sessions are `app.state.sessions`.
 
-    A server without a token answers only requests that name a loopback host, so that no web page can reach it.
+    A server without a token answers only requests whose host is a loopback address, so that no web page can reach it.
     """
     sessions = Sessions(settings)
 
@@ -287,7 +288,7 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def _host(request: Request) -> str | None:
-    """The host that the request names, without its port; None where it cannot be read."""
+    """The host of the request without its port; None where it cannot be read."""
     try:
         return urlsplit(f"//{request.headers.get('host', '')}").hostname
     except ValueError:
@@ -302,7 +303,7 @@ def _json(status: int, body: bytes) -> Response:
     return Response(body, status, media_type="application/json")
 
 
-# what each call's body has to hold besides the number: key -> types
+# the keys that each call's body needs besides the number: key -> types
 _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "make": {"kwargs": (dict,)},
     "reset": {"seed": (int,), "options": (dict, type(None))},

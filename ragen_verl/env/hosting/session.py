@@ -1,9 +1,9 @@
-"""A session: an environment that is played in another process or on another machine, and what both sides share.
+"""A session: an environment that is played in another process or on another machine. Both sides are here.
 
-The server's side answers requests with `perform`. The client's side is a `SessionEnv`. It remembers what was played;
-when the process or the machine is lost, it plays the same episode again in another one. An episode is a function of
-seed, rollout index and actions, so the second playing shows what the first one showed. Where it does not, the episode
-is given up.
+The server's side answers requests with `perform`. The client's side is a `SessionEnv`. It remembers the episode so far.
+If the process or the machine is lost, it plays the same episode again in another one. An episode is a function of seed,
+rollout index and actions, so the replay gives the same observations and rewards. If it does not, the episode is given
+up. The environment on the server's side is called a world.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _MAX_TEXT = 2000
 
 
 class WorldLost(ConnectionError):
-    """The place where a world lived is gone, and the world with it; another place may have room."""
+    """The process or server of a world is gone, and the world with it; another one may take the session."""
 
 
 class EnvFailed(RuntimeError):
-    """The environment raised on the server's side; it would have raised here as well."""
+    """The environment raised an exception on the server's side."""
 
 
 class ReplayDiffers(RuntimeError):
-    """An episode played again in another place went another way, so it cannot be gone on with."""
+    """The replay of an episode in another place differed, so the episode cannot continue."""
 
 
 # -- the server's side ------------------------------------------------------------------------------------------------
 
 
 def perform(env: Env, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Do what a request says with `env` and return the reply; the environment's exceptions come out.
+    """Do a request with `env` and return the reply; exceptions of the environment are not caught.
 
     Args:
-        env: where the episode is played.
+        env: the environment.
         request: `{"call": "reset", "seed": int, "options": dict}`, `{"call": "step", "action": text}` or
             `{"call": "oracle"}`.
 
@@ -60,7 +60,7 @@ def perform(env: Env, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def view(env: Env) -> dict[str, Any]:
-    """What the client's side shows of an environment besides its observations."""
+    """The attributes of an environment that the client's side shows."""
     return {
         "instruction": env.instruction,
         "actions": None if env.actions is None else list(env.actions),
@@ -80,14 +80,14 @@ def failure(error: BaseException) -> dict[str, str]:
 
 
 def raise_failure(error: Mapping[str, str]) -> None:
-    """Raise what `failure` described: the RecipeError it was, or EnvFailed."""
+    """Raise the exception that `failure` described: the RecipeError that it was, or EnvFailed."""
     raise _RECIPE_ERRORS.get(error["type"], EnvFailed)(error["text"])
 
 
 def to_json(value: Any) -> bytes:
-    """`value` as ASCII JSON; numpy's scalars and arrays become numbers and lists, what JSON does not know its text.
+    """`value` as ASCII JSON; numpy's scalars and arrays become numbers and lists, objects unknown to JSON become text.
 
-    Floats come back exactly as they were, lone surrogates as well. An integer of more digits than Python writes
+    Floats and lone surrogates survive a round trip exactly. An integer with more digits than Python writes
     (`sys.get_int_max_str_digits`) becomes null, as it does in a trajectory's record.
     """
     try:
@@ -120,34 +120,34 @@ def _plain(value: Any) -> Any:
 class SessionEnv(Env):
     """An environment that is played in another process or on another machine; it keeps the contract of `Env`.
 
-    A subclass says how a world is opened, asked and left; its constructor ends with `self._stay()`. A copy shares no
-    world with the original: at its first use it plays the episode so far in a world of its own.
+    A subclass implements how a world is opened, asked and left; its constructor ends with `self._stay()`. A copy shares
+    no world with the original: at its first use it plays the episode so far in a world of its own.
 
     Attributes:
-        patience: seconds for which one call looks for another place after a world was lost.
+        patience: seconds for which one call tries to open another world after a world was lost.
     """
 
     patience: float = 30.0
     _pause = 0.05
-    _there = False  # a world is open and stands where the episode does
+    _there = False  # whether a world is open and in the state of the episode
     _opening: tuple[dict[str, Any], dict[str, Any]] | None = None
     _played: tuple[tuple[Any, Step], ...] = ()
     _shown: str | None = None
 
     @abstractmethod
     def _open(self) -> dict[str, Any]:
-        """Open a fresh world and return its view; raises WorldLost where no place has room now."""
+        """Open a fresh world and return its view; raises WorldLost if none can be opened now."""
 
     @abstractmethod
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Have the open world answer; raises WorldLost, or what the environment raised."""
+        """Send a request to the open world and return its reply; raises WorldLost, or the environment's exception."""
 
     @abstractmethod
     def _leave(self) -> None:
-        """Give the open world up; never raises."""
+        """Close the open world; never raises."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Start an episode; without a seed one is drawn here, so that it can be played again in another place."""
+        """Start an episode. A missing seed is drawn on this side, so that the episode can be replayed elsewhere."""
         super().reset(seed=seed, options=options)
         self._opening, self._played = None, ()
         request = {"call": "reset", "seed": self.seed, "options": options}
@@ -179,13 +179,13 @@ class SessionEnv(Env):
         return self._shown
 
     def close(self) -> None:
-        """Give the world up."""
+        """Close the world."""
         if self._there:
             self._there = False
             self._leave()
 
     def _stay(self, request: dict[str, Any] | None = None, patience: float | None = None) -> dict[str, Any]:
-        """Have the world answer a request, in another place if this one is lost; without a request: be in a world."""
+        """Ask the world, or another one if it is lost, and return the reply; without a request only open a world."""
         end = time.monotonic() + (self.patience if patience is None else patience)
         pause = self._pause
         while True:
@@ -201,7 +201,7 @@ class SessionEnv(Env):
             pause = min(2 * pause, 1.0)
 
     def _settle(self) -> None:
-        """Open a world and bring it to where the episode stands."""
+        """Open a world and replay the episode in it."""
         self._show(self._open())
         self._there = True
         if self._opening is None:

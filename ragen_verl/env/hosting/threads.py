@@ -1,8 +1,8 @@
-"""Threads for environment calls: bounded, with a timeout per call, and none is lost to an environment that hangs.
+"""A bounded pool of threads for environment calls, with a timeout per call; an environment that hangs costs no thread.
 
-A Python thread cannot be stopped from outside. A call that exceeds its time is therefore abandoned: its thread leaves
-the pool, a new one takes its place at once, and if the call ever returns, its thread ends. Threads are daemons, so a
-hung one does not keep the process alive.
+A Python thread cannot be stopped from outside. A call that exceeds its time is therefore abandoned: a new thread
+replaces its thread in the pool at once, and if the call ever returns, its thread ends. Threads are daemons, so a hung
+one does not keep the process alive.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 
 
 class EnvTimeout(TimeoutError):
-    """An environment call took longer than it may."""
+    """An environment call exceeded its time."""
 
 
 class EnvWorkers:
     """A pool of `size` threads that run environment calls for any number of episodes and event loops.
 
     Args:
-        size: calls that may run at the same time.
+        size: the number of calls that may run at the same time.
 
     Attributes:
-        abandoned: calls given up so far because they exceeded their time.
+        abandoned: the number of calls so far that were given up because they exceeded their time.
     """
 
     def __init__(self, size: int = 8) -> None:
@@ -44,11 +44,11 @@ class EnvWorkers:
         """Run `function(*args, **kwargs)` in a thread and return its result; the event loop goes on meanwhile.
 
         Args:
-            function: the call; its own exceptions come out of here, `SystemExit` and the like as `RuntimeError`.
-            timeout: seconds it may run. Waiting for a free thread does not count.
+            function: the call; its exceptions are raised here, `SystemExit` and the like as `RuntimeError`.
+            timeout: the seconds it may run. Waiting for a free thread does not count.
 
         Raises:
-            EnvTimeout: it ran longer; its thread was replaced.
+            EnvTimeout: the call ran longer; its thread was replaced.
         """
         if self._closed:
             raise RuntimeError("The pool of environment threads is closed.")
@@ -67,7 +67,7 @@ class EnvWorkers:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
     def close(self) -> None:
-        """Let the threads end after the calls that wait. Further calls are refused."""
+        """Let the threads end after the waiting calls. Further calls are refused."""
         self._closed = True
         for _ in range(self.size):
             self._jobs.put(None)
@@ -91,7 +91,7 @@ class EnvWorkers:
                 job.finished = True
                 abandoned = job.abandoned
             if abandoned:
-                return  # another thread has this one's place
+                return  # another thread has replaced this one
             job.tell(job.settle, outcome)
             del job, outcome  # an idle thread keeps no environment alive
 
@@ -100,7 +100,7 @@ class EnvWorkers:
         job.timer = job.loop.call_later(job.timeout, self._expire, job)
 
     def _expire(self, job: _Job) -> None:
-        # In the event loop. The lock decides between a call that just returned and one that is given up.
+        # In the event loop. The lock decides whether the call has just returned or is given up.
         with self._lock:
             if job.finished:
                 return
@@ -123,11 +123,11 @@ class _Job:
     def run(self) -> tuple[Any, BaseException | None]:
         try:
             return self.call(), None
-        except BaseException as error:  # even SystemExit: it must not take a thread out of the pool
+        except BaseException as error:  # even SystemExit, which must not end a thread of the pool
             return None, error
 
     def tell(self, function: Callable[..., None], argument: Any) -> None:
-        """Have the event loop call something; a loop that is closed by now no longer wants to know."""
+        """Have the event loop call a function; a loop that is closed by now is ignored."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function, argument)
 

@@ -47,6 +47,7 @@ def resume(
             "on, or trainer.val_only=true to evaluate it."
         )
     confirm(prepared, yes)
+    tell(prepared)
     raise typer.Exit(train(prepared.recipe, prepared.overrides, prepared.folder))
 
 
@@ -79,6 +80,15 @@ def confirm(prepared: Prepared, yes: bool) -> None:
         out.print(f"  {line}", markup=False, soft_wrap=True)
     if not yes and not typer.confirm("Go on with the new ones?"):
         raise RecipeError("Nothing was started.")
+
+
+def tell(prepared: Prepared) -> None:
+    """Say which of the run's checkpoints are damaged, and where it goes on."""
+    from ragen_verl.runs.checkpoints import survey_of
+
+    found = survey_of(prepared.config)
+    for sentence in found.sentences() if found else ():
+        console().print(sentence, markup=False, soft_wrap=True)
 
 
 def _key(override: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ragen_verl.cli.resume import YES, confirm
+from ragen_verl.cli.resume import YES, confirm, tell
 
 EPILOG = """Examples:
 
@@ -39,6 +39,7 @@ def train(
         typer.echo(OmegaConf.to_yaml(prepared.config))
         return
     confirm(prepared, yes)
+    tell(prepared)
     from ragen_verl.runs.launch import train as run
 
     raise typer.Exit(run(prepared.recipe, prepared.overrides, prepared.folder))

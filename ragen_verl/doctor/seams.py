@@ -117,7 +117,16 @@ def _patched(tree: ast.Module) -> Iterator[str]:
         for key, value in zip(table.keys, table.values, strict=True):
             patch = functions.get(value.id) if isinstance(value, ast.Name) else None
             if patch and patch.args.args and isinstance(key, ast.Constant):
-                yield from _touched(patch, {patch.args.args[0].arg: str(key.value)})
+                for one in (patch, *_handed_on(patch, functions)):
+                    yield from _touched(one, {one.args.args[0].arg: str(key.value)})
+
+
+def _handed_on(patch: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> Iterator[ast.FunctionDef]:
+    """The functions of its file that a patch calls with its own argument."""
+    for call in (one for one in ast.walk(patch) if isinstance(one, ast.Call) and one.args):
+        name, first = (one.id if isinstance(one, ast.Name) else None for one in (call.func, call.args[0]))
+        if name in functions and first == patch.args.args[0].arg:
+            yield functions[name]
 
 
 # -- verl's source -----------------------------------------------------------------------------------------------------

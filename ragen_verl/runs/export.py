@@ -17,17 +17,22 @@ from scipy.stats import binomtest
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import EPISODES, HELD_OUT, HELD_OUT_SUCCESS, RETURN
+from ragen_verl.runs.checkpoints import damage_of_model
 from ragen_verl.runs.folder import RunFolder, checkpoints_in
 
 BEST, LAST = "best", "last"
 
 
 def checkpoints(folder: RunFolder) -> dict[str, Path]:
-    """The checkpoints that a run has: each by its step, `last`, and those that were kept (`best`, `before_warning`)."""
+    """The checkpoints that a run has: each by its step, and those that were kept (`best`, `before_warning`).
+
+    `last` is the newest whose weights are whole.
+    """
     saved = checkpoints_in(folder.path / "checkpoints")
     found = {str(step): path for step, path in saved.items() if (path / "actor").is_dir()}
-    if found:
-        found[LAST] = list(found.values())[-1]
+    whole = (path for path in reversed(found.values()) if not damage_of_model(path / "actor"))
+    if last := next(whole, None):
+        found[LAST] = last
     for path in sorted(folder.kept.glob("*")):
         if (path / "actor").is_dir():
             found[path.name] = path
@@ -38,12 +43,14 @@ def find(folder: RunFolder, which: str) -> Path:
     """The checkpoint of this name.
 
     Raises:
-        RecipeError: the run has none of it.
+        RecipeError: the run has none of it, or its weights are damaged.
     """
     known = checkpoints(folder)
     if which not in known:
         has = ", ".join(known) or "none: set trainer.save_freq"
         raise RecipeError(f"{folder.path} has no checkpoint {which!r}; it has {has}.")
+    if found := damage_of_model(known[which] / "actor"):
+        raise RecipeError(f"{known[which]} is damaged ({found}): take another of {', '.join(known)}.")
     return known[which]
 
 

@@ -24,7 +24,7 @@ import platform
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ from ragen_verl.names import (
     UNSEEN,
     VALID,
 )
+from ragen_verl.runs import disk
+from ragen_verl.runs.cause import cause
 from ragen_verl.runs.trajectories import PREAMBLES, Preambles, write
 
 WEIGHTLESS = """\
@@ -95,17 +97,16 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         for old in (self.error, self.wanted):
             old.unlink(missing_ok=True)
-        (self.path / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True))
-        (self.path / "versions.json").write_text(json.dumps(versions(), indent=2))
+        disk.replace(self.path / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
+        disk.replace(self.path / "versions.json", json.dumps(versions(), indent=2))
         kept = [row for row in self.rows() if step and row["step"] <= step]
-        self.metrics.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        disk.replace(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
 
     def log(self, step: int, metrics: dict[str, Any]) -> None:
         """Appends one step's metrics; anything that is not a finite number or text is left out."""
         row = {"step": step, "time": time.time()}
         row.update({key: plain for key, value in metrics.items() if (plain := _plain(value)) is not None})
-        with self.metrics.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        disk.append(self.metrics, json.dumps(row) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
         """The logged steps so far; a line cut short by a kill is skipped."""
@@ -137,11 +138,15 @@ class RunFolder:
     def write_evaluation(self, step: int, metrics: dict[str, Any]) -> None:
         """The held-out results of an evaluation without training."""
         found = {key: plain for key, value in metrics.items() if (plain := _plain(value)) is not None}
-        self.evaluation.write_text(json.dumps({"step": step, **found}, indent=2))
+        disk.replace(self.evaluation, json.dumps({"step": step, **found}, indent=2))
 
     def write_verdict(self, record: dict[str, Any]) -> None:
         """The verdict so far."""
-        self.verdict.write_text(json.dumps(record, indent=2))
+        disk.replace(self.verdict, json.dumps(record, indent=2))
+
+    def write_phase(self, text: str) -> None:
+        """What the run does before its first step, in a few words."""
+        disk.replace(self.phase, text)
 
     def make(self) -> None:
         """Makes the folder where there is none.
@@ -159,10 +164,18 @@ class RunFolder:
         """Whatever ends the block early is written to error.txt before it goes on."""
         try:
             yield
-        except BaseException:
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.error.write_text(traceback.format_exc())
+        except BaseException as error:
+            short = disk.shortage(error, self.path)
+            self.write_cause(traceback.format_exc() + (f"OSError: {short}\n" if short else ""))
             raise
+
+    def write_cause(self, text: str) -> None:
+        """error.txt, as far as there is room: the text, else its cause alone, else no file; then the log has it."""
+        for said in (text, f"{cause(text)}\n"):
+            with suppress(OSError):
+                self.path.mkdir(parents=True, exist_ok=True)
+                disk.replace(self.error, said)
+                return
 
     def finish(self, *, recipe: str, seed: int) -> dict[str, Any]:
         """Writes and returns the summary: the first and the last validation in metrics.jsonl, and what lies between.
@@ -181,7 +194,7 @@ class RunFolder:
             "after": _held_out(held_out[-1]) if len(held_out) > 1 else None,
             "best": _held_out(max(held_out, key=lambda row: row[HELD_OUT_SUCCESS])) if held_out else None,
         }
-        self.summary.write_text(json.dumps(summary, indent=2))
+        disk.replace(self.summary, json.dumps(summary, indent=2))
         return summary
 
 

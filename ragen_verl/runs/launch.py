@@ -24,6 +24,7 @@ from rich.console import Console
 from ragen_verl.cpu import fork_server
 from ragen_verl.cpu.forked_driver import ForkedDriver
 from ragen_verl.doctor.facts import version
+from ragen_verl.runs import disk
 from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.progress import ProgressDisplay, evaluation_table, result_table
@@ -195,9 +196,10 @@ def _stopped(error: BaseException, folder: RunFolder, console: Console) -> None:
 
     rows = folder.rows()
     why = str(error) if isinstance(error, Stopped) else type(error).__name__
-    folder.error.write_text(f"Stopped ({why}) after step {rows[-1]['step'] if rows else 0}.\n")
+    folder.write_cause(f"Stopped ({why}) after step {rows[-1]['step'] if rows else 0}.\n")
     if rows:
-        learning_curve([folder], folder.curve)
+        with suppress(OSError):  # a full disk
+            learning_curve([folder], folder.curve)
     say(console, f"Stopped. Go on with: {typed('resume', str(folder.path))}")
     if isinstance(error, KeyboardInterrupt):
         raise SystemExit(128 + (error.number if isinstance(error, Stopped) else signal.SIGINT)) from None
@@ -212,4 +214,6 @@ def _explain(code: int, folder: RunFolder, console: Console) -> None:
         return
     text = folder.error.read_text() if folder.error.exists() else log
     say(console, f"The run failed ({ending(code)}): {cause(text)}", style="red")
+    if "No space left" not in cause(text) and disk.full(folder.path):  # the log lay there too
+        say(console, f"There is no space left on the device of {folder.path}.", style="red")
     say(console, f"Metrics, checkpoints and the full log are in {folder.path} ({folder.log_file.name}).")

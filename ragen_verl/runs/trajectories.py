@@ -16,6 +16,7 @@ from typing import IO, Any
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.record import COMMON, decode, encode, messages, preamble_key
 from ragen_verl.rollout.trajectory import plain
+from ragen_verl.runs import disk
 
 __all__ = ["Preambles", "TrajectoryWarning", "appending", "features", "files", "messages", "read", "read_file", "write"]
 
@@ -116,13 +117,22 @@ def read_file(file: Path, broken: Callable[[str], None] | None = None) -> Iterat
 
 
 def write(file: Path, records: Iterable[Record], preambles: Preambles) -> None:
-    """Write a file of trajectories in one piece: whoever reads sees the old file or the new one."""
+    """Write a file of trajectories in one piece: whoever reads sees the old file or the new one.
+
+    Raises:
+        OSError: it cannot be written; with the file's name.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_suffix(".tmp")
-    with beside.open("w", encoding="utf-8") as out:
-        for record in records:
-            out.write(line(record, preambles))
-    os.replace(beside, file)
+    try:
+        with disk.naming(file):
+            with beside.open("w", encoding="utf-8") as out:
+                for record in records:
+                    out.write(line(record, preambles))
+            os.replace(beside, file)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def line(record: Record, preambles: Preambles) -> str:
@@ -167,7 +177,7 @@ class Preambles:
         """Write a preamble down if it is new."""
         key = preamble_key(preamble)
         if key not in self.known:
-            with appending(self._file) as out:
+            with disk.naming(self._file), appending(self._file) as out:
                 out.write(json.dumps({"key": key, **preamble}, ensure_ascii=False) + "\n")
             self._known[key] = dict(preamble)
 

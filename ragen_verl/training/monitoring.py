@@ -104,8 +104,16 @@ class TrainingMonitor:
             marker = target / "step.txt"
             if step not in action.keep or not source.exists() or (marker.exists() and marker.read_text() == str(step)):
                 continue
+            beside = self.folder.path / "kept.tmp"  # a disk that fills up leaves the one that is kept
+            shutil.rmtree(beside, ignore_errors=True)
+            try:
+                shutil.copytree(source, beside, copy_function=_link)
+            except BaseException:
+                shutil.rmtree(beside, ignore_errors=True)
+                raise
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(source, target, copy_function=_link)
+            target.parent.mkdir(exist_ok=True)
+            beside.rename(target)
             marker.write_text(str(step))
 
 

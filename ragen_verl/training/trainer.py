@@ -7,7 +7,6 @@ verl's and say what they add.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -35,12 +34,14 @@ from ragen_verl.names import (
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import RECORD
+from ragen_verl.runs.checkpoints import Wanted, saving, survey_of
 from ragen_verl.runs.folder import RunFolder, checkpoint_of, explain_weightless
 from ragen_verl.runs.plots import learning_curve
 from ragen_verl.training import batch as episodes
 from ragen_verl.training.advantages import estimating, halved
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.losses import TURN_MEAN, turn_weights
+from ragen_verl.training.model_passes import passes
 from ragen_verl.training.monitoring import TrainingMonitor
 from ragen_verl.training.nodes import check_nodes
 from ragen_verl.training.overrides import carrying, configured, kl_over_real_rows
@@ -109,14 +110,14 @@ class RagenTrainer(PPOTrainerSync):
         if self.config.trainer.val_only:
             self._evaluate(agent_loop_manager)
             return
-        self.folder.begin(self.config, self.global_steps)
-        self.monitor.resume()
-        self._met.read(self.folder.trajectories("train"), self.global_steps)
-        if self.global_steps:  # a resumed run has its first validation behind it
-            with open_dict(self.config):
-                self.config.trainer.val_before_train = False
-        self._watchdog.look_after(agent_loop_manager.agent_loop_workers)
         with self.folder.keeps_cause():
+            self.folder.begin(self.config, self.global_steps)
+            self.monitor.resume()
+            self._met.read(self.folder.trajectories("train"), self.global_steps)
+            if self.global_steps:  # a resumed run has its first validation behind it
+                with open_dict(self.config):
+                    self.config.trainer.val_before_train = False
+            self._watchdog.look_after(agent_loop_manager.agent_loop_workers)
             super().fit(agent_loop_manager)
             self._watchdog.rest()
             recipe = self.folder.recipe or self.config.trainer.experiment_name
@@ -133,12 +134,12 @@ class RagenTrainer(PPOTrainerSync):
     def on_validate_begin(self) -> None:
         """Does what verl does, after the phase was written to the run's folder."""
         self._watchdog.expect("an evaluation")
-        self.folder.phase.write_text("evaluating on held-out states")
+        self.folder.write_phase("evaluating on held-out states")
         super().on_validate_begin()
 
     def on_train_begin(self) -> None:
         """Does what verl does, after the phase was written to the run's folder."""
-        self.folder.phase.write_text("playing the first step")
+        self.folder.write_phase("playing the first step")
         super().on_train_begin()
 
     def on_step_end(self) -> None:
@@ -149,10 +150,19 @@ class RagenTrainer(PPOTrainerSync):
             self.folder.wanted.unlink(missing_ok=True)
         super().on_step_end()
 
+    def _load_checkpoint(self) -> None:
+        """verl's, of the newest checkpoint that is whole; what another one lacks is said in the log."""
+        if found := survey_of(self.config):
+            for sentence in found.sentences():
+                print(sentence)
+            found.settle()
+        super()._load_checkpoint()
+
     def _save_checkpoint(self) -> None:
-        """Saves as verl does, and leaves a README in folders that look like models and hold no weights."""
-        super()._save_checkpoint()
-        explain_weightless(self._checkpoint)
+        """Saves as verl does, or nothing; leaves a README in folders that look like models and hold no weights."""
+        with saving(self._checkpoint, Wanted.of(self.config)):
+            super()._save_checkpoint()
+            explain_weightless(self._checkpoint)
 
     @property
     def _checkpoint(self) -> Path:
@@ -334,29 +344,7 @@ class RagenTrainer(PPOTrainerSync):
 
     def _passes(self, kept: int) -> dict[str, ModelPass]:
         """Name -> the passes of a step over the model, as the recipe has them for `kept` trajectories."""
-        config, rollout = self.config.actor_rollout_ref, self.config.actor_rollout_ref.rollout
-        actor, ref, critic = config.actor, config.ref, self.config.critic
-        wanted = {
-            "actor": (actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, self._updates(actor, kept)),
-            # also in bypass mode, where the distance from the engine is measured by such a pass
-            "old_log_prob": (actor.use_dynamic_bsz, rollout.log_prob_micro_batch_size_per_gpu, 1),
-        }
-        if self.use_reference_policy:
-            wanted["ref"] = (ref.log_prob_use_dynamic_bsz, ref.log_prob_micro_batch_size_per_gpu, 1)
-        if self.use_critic:
-            updates = self._updates(critic, kept)
-            wanted["critic"] = (critic.use_dynamic_bsz, critic.ppo_micro_batch_size_per_gpu, updates)
-            wanted["values"] = (critic.use_dynamic_bsz, critic.forward_micro_batch_size_per_gpu, 1)
-        return {
-            name: ModelPass(updates, None if packed else micro) for name, (packed, micro, updates) in wanted.items()
-        }
-
-    def _updates(self, block: DictConfig, kept: int) -> int:
-        """Optimiser updates per epoch: as in a step that keeps everything, or in proportion, rounded, one at least."""
-        if self.ragen.filter.updates == "constant":
-            return self.ragen.train.groups // block.ppo_mini_batch_size
-        share = kept / (block.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n)
-        return max(1, math.floor(share + 0.5))
+        return passes(self.config, self.ragen, kept, reference=self.use_reference_policy, critic=self.use_critic)
 
     def _weigh(self, batch: KVBatchMeta) -> None:
         """Scales the advantages by the kept share of a step, and weighs turns alike, where the recipe says so."""

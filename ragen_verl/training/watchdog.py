@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +55,10 @@ class Watchdog(threading.Thread):
         """Looks every few seconds, until the process ends."""
         while (reason := self._reason()) is None:
             time.sleep(LOOK_SECONDS)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text(f"{reason} The log says where the trainer stood.\n")
+        with suppress(OSError):  # a full disk must not keep the process alive
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.write_text(f"{reason} The log says where the trainer stood.\n")
+        print(reason, file=sys.stderr, flush=True)
         faulthandler.dump_traceback(all_threads=True)
         os._exit(STALLED)
 

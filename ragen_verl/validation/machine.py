@@ -13,6 +13,7 @@ from ragen_verl.cpu.cluster import joins_a_cluster
 from ragen_verl.doctor.facts import nvidia_smi
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import CHECKPOINT
+from ragen_verl.runs.checkpoints import survey_of
 from ragen_verl.validation.verl_source import loggers
 
 # verl's name of a tracker -> the package that it imports for it, where that is not verl's own or has another name
@@ -95,3 +96,4 @@ def _check_resume(config: DictConfig) -> None:
         raise RecipeError(f"trainer.resume_mode is resume_path but {RESUME} names no folder: set it.")
     elif not Path(path).name.startswith(CHECKPOINT) or not Path(path).is_dir():
         raise RecipeError(f"{RESUME} is {path} but has to be a folder {CHECKPOINT}N that is there.")
+    survey_of(config)

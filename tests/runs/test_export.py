@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from omegaconf import OmegaConf
+from saved_checkpoints import cut, save
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import HELD_OUT_SUCCESS
-from ragen_verl.runs.export import card, checkpoints, step_of
+from ragen_verl.runs.export import card, checkpoints, find, step_of
 from ragen_verl.runs.folder import RunFolder
 
 
@@ -24,8 +26,8 @@ def made(path: Path, model: str = "some/model", n: int = 1) -> RunFolder:
     for step, rate in ((0, 0.25), (2, 0.75), (4, 0.5)):
         folder.log(step, {HELD_OUT_SUCCESS: rate, "val-env/episodes": 64, "val-env/return": rate - 0.1})
         if step:
-            (folder.path / "checkpoints" / f"global_step_{step}" / "actor").mkdir(parents=True)
-    (folder.kept / "best" / "actor").mkdir(parents=True)
+            save(folder.path / "checkpoints", step)
+    shutil.copytree(folder.path / "checkpoints" / "global_step_2", folder.kept / "best")
     (folder.kept / "best" / "step.txt").write_text("2")
     return folder
 
@@ -72,3 +74,11 @@ def test_checkpoints_have_names_and_steps(tmp_path):
     (tmp_path / "kept" / "best" / "step.txt").unlink()
     with pytest.raises(RecipeError, match="does not say which step"):
         card(RunFolder(tmp_path), "best")
+
+
+def test_the_last_checkpoint_is_the_newest_whole_one(tmp_path):
+    folder = made(tmp_path)
+    cut(tmp_path / "checkpoints" / "global_step_4" / "actor" / "model_world_size_1_rank_0.pt")
+    assert find(folder, "last").name == "global_step_2" and ", step 2\n" in card(folder, "last")
+    with pytest.raises(RecipeError, match=r"model_world_size_1_rank_0\.pt is cut short.*another of 2, 4, last, best"):
+        find(folder, "4")

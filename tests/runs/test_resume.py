@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from saved_checkpoints import cut, save
 from typer.testing import CliRunner
 
 from ragen_verl.cli import app
@@ -69,6 +71,18 @@ def test_a_finished_run_says_how_to_train_on(folder: RunFolder, monkeypatch: pyt
     folder.finish(recipe="r", seed=1)
     done, calls = resume(folder, monkeypatch=monkeypatch)
     assert done.exit_code == 2 and "made all its 30 steps" in done.stderr and not calls
+
+
+def test_the_screen_says_where_a_damaged_run_goes_on(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(folder.path / "checkpoints", 1)
+    cut(save(folder.path / "checkpoints", 2) / "data.pt")
+    done, calls = resume(folder, monkeypatch=monkeypatch)
+    assert done.exit_code == 0 and len(calls) == 1
+    said = "The checkpoint of step 2 (data.pt is cut short) is damaged; going on from step 1."
+    assert said in done.output.splitlines()
+    shutil.rmtree(folder.path / "checkpoints" / "global_step_1")
+    done, calls = resume(folder, monkeypatch=monkeypatch)
+    assert done.exit_code == 2 and not calls and "No checkpoint" in done.stderr
 
 
 def test_a_folder_that_is_no_runs_is_refused(tmp_path: Path) -> None:

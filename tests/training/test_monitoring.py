@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 
+import pytest
 from traces import healthy
 
 from ragen_verl.config import RagenConfig
@@ -104,3 +105,20 @@ def test_where_no_link_can_be_made_checkpoints_are_copied(tmp_path, monkeypatch)
     play(watch(tmp_path), healthy(1, 40), saves=range(10, 41, 10))
     step = (tmp_path / "kept" / "best" / "step.txt").read_text()
     assert (tmp_path / "kept" / "best" / "weights").read_text() == f"of step {step}"
+
+
+def test_a_copy_that_fails_leaves_the_kept_checkpoint(tmp_path, monkeypatch):
+    lines = healthy(1, 40)
+    lines[9]["val-env/success"], lines[19]["val-env/success"], lines[29]["val-env/success"] = 0.1, 0.2, 0.3
+    watched = watch(tmp_path)
+    play(watched, lines[:25], saves=(10, 20))
+
+    def no_room(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "link", no_room)
+    monkeypatch.setattr(shutil, "copy2", no_room)
+    with pytest.raises(OSError, match="No space left"):
+        play(watched, lines[25:], saves=(30,))
+    assert (tmp_path / "kept" / "best" / "weights").read_text() == "of step 20"
+    assert not (tmp_path / "kept.tmp").exists()

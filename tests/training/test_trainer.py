@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 import verl.trainer.ppo.v1
+from omegaconf import OmegaConf
+from saved_checkpoints import cut, save
 
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
+from ragen_verl.runs.checkpoints import pointed_at
 from ragen_verl.training.agent_loop import RECORD, to_outputs
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.step_plan import ModelPass, StepPlan
@@ -93,3 +97,33 @@ def test_leaving_the_adapter_out_is_for_the_reference_alone(monkeypatch) -> None
     trainer.ref_in_actor, trainer.actor_rollout_wg = True, Workers()
     trainer._plan = StepPlan(TrajectoryBatch((), (), ()), ranks=1, passes={"ref": ModelPass()}, per_rank=8)
     assert trainer._compute_ref_log_prob(SimpleNamespace(extra_info={}), {}).extra_info == {}
+
+
+def saver(folder: Path, step: int) -> RagenTrainer:
+    trainer = RagenTrainer.__new__(RagenTrainer)
+    trainer.config = OmegaConf.create({"trainer": {"resume_mode": "auto", "default_local_dir": str(folder)}})
+    trainer.global_steps = step
+    return trainer
+
+
+def test_verl_loads_the_newest_checkpoint_that_is_whole(monkeypatch, tmp_path: Path, capsys) -> None:
+    base = verl.trainer.ppo.v1.PPOTrainer
+    monkeypatch.setattr(base, "_load_checkpoint", lambda self: setattr(self, "global_steps", pointed_at(tmp_path)))
+    save(tmp_path, 20)
+    cut(save(tmp_path, 40) / "actor" / "extra_state_world_size_1_rank_0.pt")
+    trainer = saver(tmp_path, 0)
+    trainer._load_checkpoint()
+    assert trainer.global_steps == 20
+    assert "step 40 (actor/extra_state_world_size_1_rank_0.pt is cut short)" in capsys.readouterr().out
+
+
+def test_a_checkpoint_that_verl_cannot_finish_is_removed(monkeypatch, tmp_path: Path) -> None:
+    def stop_half_way(self: RagenTrainer) -> None:
+        cut(save(tmp_path, self.global_steps) / "data.pt")
+        raise RuntimeError("the disk is slow today")
+
+    save(tmp_path, 20)
+    monkeypatch.setattr(verl.trainer.ppo.v1.PPOTrainer, "_save_checkpoint", stop_half_way)
+    with pytest.raises(RuntimeError, match="slow today"):
+        saver(tmp_path, 40)._save_checkpoint()
+    assert [path.name for path in tmp_path.glob("global_step_*")] == ["global_step_20"] and pointed_at(tmp_path) == 20

@@ -38,3 +38,9 @@ def test_rest_news_and_zero_minutes_keep_a_process_alive(tmp_path: Path) -> None
         done = run(then, minutes, tmp_path / "error.txt")
         assert done.returncode == 0, done.stderr
     assert not (tmp_path / "error.txt").exists()
+
+
+def test_a_cause_that_cannot_be_written_ends_the_process_too(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()  # a file where the folder would be, as good as a full disk
+    done = run("time.sleep(100)", 0.005, tmp_path / "run" / "error.txt")
+    assert done.returncode == STALLED and "StalledError: the first thing" in done.stderr

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from saved_checkpoints import cut, save
 
 from ragen_verl.cpu import cluster
 from ragen_verl.errors import RecipeError
@@ -78,8 +79,19 @@ def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path, trainer: dict
 
 
 def test_a_checkpoint_that_is_there_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "global_step_4").mkdir()
-    machine.check_machine(config(tmp_path, resume_mode="resume_path", resume_from_path=str(tmp_path / "global_step_4")))
+    found = config(tmp_path, resume_mode="resume_path", resume_from_path=str(save(tmp_path, 4)))
+    machine.check_machine(found)
+    cut(tmp_path / "global_step_4" / "data.pt")
+    assert "that checkpoint is damaged (data.pt is cut short)" in refusal(found)
+
+
+def test_a_run_without_a_whole_checkpoint_is_refused(tmp_path: Path) -> None:
+    found = config(tmp_path, default_local_dir=str(tmp_path))
+    machine.check_machine(found)
+    cut(save(tmp_path, 4) / "data.pt")
+    assert "No checkpoint" in refusal(found)
+    save(tmp_path, 5)
+    machine.check_machine(found)
 
 
 def test_a_run_folder_below_a_file_is_refused(tmp_path: Path) -> None:

@@ -44,33 +44,34 @@ COLUMNS = (
 )
 HEAD = """# Environments
 
-What is installed with the package, as `benchmarks/environments.py` measured it. `ragen-verl env show ID` describes one
-and draws it, `ragen-verl env play ID` plays it by hand, `ragen-verl env check ID` repeats the row.
-`ragen-verl env show ID --prompt` prints what a model is sent: system message, task, first observation and the tag that
-a response begins with; `--recipe RECIPE` takes that recipe's texts, `--model FOLDER` that model's chat template. An
-environment of your own: [your_own_environment.md](your_own_environment.md).
+The environments of the package, as `benchmarks/environments.py` measured them. `ragen-verl env show ID` describes one and
+draws it, `ragen-verl env play ID` plays it by hand, and `ragen-verl env check ID` repeats its row.
+`ragen-verl env show ID --prompt` prints what a model is sent: system message, task, first observation and the tag that a
+response begins with; `--recipe RECIPE` uses that recipe's texts, `--model FOLDER` that model's chat template. See also
+[your own environment](your_own_environment.md).
 """
 NOTES = """
-- `actions`: how many names there are, or free text. `budget`: actions of an episode (`max_actions`).
-- random and oracle: success, and return with its standard error, over {episodes} seeds ({long} where the budget is
-  above {above}); each action is an answer of its own and nothing is deducted for format. The random player draws a
-  name, or what `random_action` says for free text. The oracle plans anew before every action with what the environment
-  knows; where chance decides (Bandit, FrozenLake, 2048), or where the budget is too small for some levels, it does not
-  always succeed. In Bandit a success is the choice of the better arm, whatever it pays.
-- steps/s: from the median time of `step`, random actions, one thread. Reset in milliseconds: median and 99th
+- `actions`: the number of names, or free text. `budget`: actions of an episode (`max_actions`).
+- random and oracle: success, and return with its standard error, over {episodes} seeds ({long} if the budget is above
+  {above}). Each answer has one action, and nothing is deducted for format. The random player draws a name, or calls
+  `random_action` for free text. The oracle makes a new plan before every action from what the environment knows. It does
+  not always succeed where chance decides (Bandit, FrozenLake, 2048) or where the budget is too small for some levels. In
+  Bandit a success is the choice of the better arm, whatever it pays.
+- steps/s: from the median time of `step` with random actions in one thread. reset: milliseconds, median and 99th
   percentile.
-- A row of dashes: the environment needs data that were not there; `ragen-verl env show ID` says which.
-- tokens of an observation with the nano model's tokenizer, which has a token for each cell of a grid and spells rare
-  words by letters; `ragen-verl env check ID --tokenizer FOLDER` counts with yours.
+- tokens: of an observation with the nano model's tokenizer, which has a token for each cell of a grid and spells rare words
+  by letters; `ragen-verl env check ID --tokenizer FOLDER` counts with yours.
+- A row of dashes: the environment needs data that were missing; `ragen-verl env show ID` says which.
 """
 ROLLOUTS = """## In a rollout
 
 `benchmarks/rollout_concurrency.py`, on {cores} cores: vLLM and the nano model play {episodes} episodes of FrozenLake,
-{in_flight} at a time, whose actions take {low} to {high} ms each. The rollout, where every episode goes on when its own
-answer is there, beside one that samples all and then steps all; and the rollout without that latency beside the engine
-alone with the same prompts and numbers of tokens. Ratios of throughput, median of the rounds.
+{in_flight} at a time, whose actions take {low} to {high} ms each. In this package's rollout every episode continues as soon
+as its own answer is there. The table compares its throughput with a lock-step rollout, which samples all answers and then
+takes all steps, and, without that latency, with the engine alone on the same prompts and numbers of tokens. Numbers are
+ratios of throughput, median of the rounds.
 
-| tokens an answer | beside lock-step | beside the engine alone |
+| tokens an answer | against lock-step | against the engine alone |
 |---|---:|---:|"""
 
 
@@ -205,12 +206,13 @@ def page(result: dict[str, Any]) -> str:
     lines += [f"| `{id}` | {' | '.join(['-'] * (len(COLUMNS) - 1))} |" for id in result["missing"]]
     lines.append(NOTES.format(episodes=result["episodes"], long=LONG_EPISODES, above=LONG))
     lines += [
-        "## Beside others",
+        "## Against other packages",
         "",
-        "Per second of CPU time, one thread, in turns; observations are text, gym-sokoban's its smallest images.",
+        "Resets and steps per second of CPU time in one thread, measured in turns. Observations are text; gym-sokoban's",
+        "are its smallest images.",
         "",
     ]
-    lines += ["| what | beside | resets/s | theirs | ratio | steps/s | theirs | ratio |", "|---|---|" + "---:|" * 6]
+    lines += ["| what | against | resets/s | theirs | ratio | steps/s | theirs | ratio |", "|---|---|" + "---:|" * 6]
     for row in result["beside"]:
         numbers = [
             text
@@ -224,8 +226,8 @@ def page(result: dict[str, Any]) -> str:
         lines.append(f"| {row['what']} | {row['package']} {row['version']} | {' | '.join(numbers)} |")
     lines += [
         "",
-        "gymnasium draws one board per id and has to be built anew for every level; its text is that of `render`.",
-        "Generation of Sokoban levels beside gym-sokoban's: `benchmarks/sokoban_levels.py`.",
+        "gymnasium draws one board per id, so it is built again for every level; its text is that of `render`.",
+        "`benchmarks/sokoban_levels.py` compares the generation of Sokoban levels with gym-sokoban's.",
         "",
         *rollouts(),
     ]

@@ -44,32 +44,32 @@ COLUMNS = (
 )
 HEAD = """# Environments
 
-The environments of the package, as `benchmarks/environments.py` measured them. `ragen-verl env show ID` describes one and
-draws it, `ragen-verl env play ID` plays it by hand, and `ragen-verl env check ID` repeats its row.
-`ragen-verl env show ID --prompt` prints what a model is sent: system message, task, first observation and the tag that a
-response begins with; `--recipe RECIPE` uses that recipe's texts, `--model FOLDER` that model's chat template. See also
-[your own environment](your_own_environment.md).
+The environments of the package, as `benchmarks/environments.py` measured them. `ragen-verl env show ID` describes one
+and draws it, `ragen-verl env play ID` plays it by hand, and `ragen-verl env check ID` repeats its row.
+`ragen-verl env show ID --prompt` prints what a model is sent: system message, task, first observation and the tag
+that a response begins with; `--recipe RECIPE` uses that recipe's texts, `--model FOLDER` that model's chat template.
+See also [your own environment](your_own_environment.md).
 """
 NOTES = """
 - `actions`: the number of names, or free text. `budget`: actions of an episode (`max_actions`).
 - random and oracle: success, and return with its standard error, over {episodes} seeds ({long} if the budget is above
   {above}). Each answer has one action, and nothing is deducted for format. The random player draws a name, or calls
-  `random_action` for free text. The oracle makes a new plan before every action from what the environment knows. It does
-  not always succeed where chance decides (Bandit, FrozenLake, 2048) or where the budget is too small for some levels. In
-  Bandit a success is the choice of the better arm, whatever it pays.
+  `random_action` for free text. The oracle makes a new plan before every action from what the environment knows. It
+  does not always succeed where chance decides (Bandit, FrozenLake, 2048) or where the budget is too small for some
+  levels. In Bandit a success is the choice of the better arm, whatever it pays.
 - steps/s: from the median time of `step` with random actions in one thread. reset: milliseconds, median and 99th
   percentile.
-- tokens: of an observation with the nano model's tokenizer, which has a token for each cell of a grid and spells rare words
-  by letters; `ragen-verl env check ID --tokenizer FOLDER` counts with yours.
+- tokens: of an observation with the nano model's tokenizer, which has a token for each cell of a grid and spells rare
+  words by letters; `ragen-verl env check ID --tokenizer FOLDER` counts with yours.
 - A row of dashes: the environment needs data that were missing; `ragen-verl env show ID` says which.
 """
 ROLLOUTS = """## In a rollout
 
 `benchmarks/rollout_concurrency.py`, on {cores} cores: vLLM and the nano model play {episodes} episodes of FrozenLake,
-{in_flight} at a time, whose actions take {low} to {high} ms each. In this package's rollout every episode continues as soon
-as its own answer is there. The table compares its throughput with a lock-step rollout, which samples all answers and then
-takes all steps, and, without that latency, with the engine alone on the same prompts and numbers of tokens. Numbers are
-ratios of throughput, median of the rounds.
+{in_flight} at a time, whose actions take {low} to {high} ms each. In this package's rollout every episode continues as
+soon as its own answer is there. The table compares its throughput with a lock-step rollout, which samples all answers
+and then takes all steps, and, without that latency, with the engine alone on the same prompts and numbers of tokens.
+Numbers are ratios of throughput, median of the rounds.
 
 | tokens an answer | against lock-step | against the engine alone |
 |---|---:|---:|"""
@@ -208,8 +208,8 @@ def page(result: dict[str, Any]) -> str:
     lines += [
         "## Against other packages",
         "",
-        "Resets and steps per second of CPU time in one thread, measured in turns. Observations are text; gym-sokoban's",
-        "are its smallest images.",
+        "Resets and steps per second of CPU time in one thread, measured in turns. Observations are text;",
+        "gym-sokoban's are its smallest images.",
         "",
     ]
     lines += ["| what | against | resets/s | theirs | ratio | steps/s | theirs | ratio |", "|---|---|" + "---:|" * 6]

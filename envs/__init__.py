@@ -1,1 +1,1 @@
-"""The environments that come with ragen_verl: one small module each, numpy and gymnasium only."""
+"""The environments that come with ragen_verl: each is one small module or folder that uses numpy and gymnasium."""

@@ -25,8 +25,8 @@ _FOLDERS = {
 _REWARD = 10.0
 _TASK = re.compile(r"Your task is to: *(.*)")
 _SOLVABLE = re.compile(r'"solvable"\s*:\s*true')
-#: Games whose instance is gone. Each holds a copy of the planner's C library, which does not survive unloading, so they
-#: are used again.
+#: Games whose environment no longer exists. Each holds a copy of the planner's C library, which cannot be unloaded
+#: safely, so the games are used again.
 _idle: list[Any] = []
 _games: dict[Path, tuple[str, ...]] = {}
 _games_lock = threading.Lock()
@@ -35,11 +35,11 @@ _games_lock = threading.Lock()
 class ALFWorld(PackagedGame):
     """## Description
 
-    Household tasks in rooms of ALFRED, as text: ALFWorld (arXiv 2010.03768), with the rules RAGEN-2 plays it by (arXiv
+    Household tasks in rooms of ALFRED, as text: ALFWorld (arXiv 2010.03768) with the rules of RAGEN-2 (arXiv
     2604.06268). Games and their logic come from the package:
     `make add PACKAGE="ragen-verl[alfworld]"`, or outside a checkout `pip install "ragen-verl[alfworld]"`.
-    It builds a planner, which takes a C++ compiler and cmake. Its data are fetched by `alfworld-download`. For a
-    household that runs without either see `Household-v0`.
+    The package builds a planner, for which it needs a C++ compiler and cmake. `alfworld-download` fetches its data. For
+    a household that needs neither see `Household-v0`.
 
     ## Action Space
 
@@ -48,12 +48,12 @@ class ALFWorld(PackagedGame):
 
     ## Observation Space
 
-    Text: the task, what the last command showed, all commands that are possible now.
+    Text: the task, the result of the last command, and all commands that are possible now.
 
     ## Starting State
 
-    A solvable game drawn uniformly from the split; it depends on the seed alone. Names are numbered as in the games,
-    never shuffled.
+    A solvable game drawn uniformly from the split; it depends on the seed alone. Names have the numbers of the games,
+    which are never shuffled.
 
     ## Rewards
 
@@ -62,7 +62,7 @@ class ALFWorld(PackagedGame):
     ## Episode End
 
     Terminates when the task is done (success); truncates after 50 commands. A command that is not listed is not valid
-    and counts for nothing; one that shows nothing new is not effective.
+    and is not counted; a command that shows nothing new is not effective.
 
     ## Arguments
 
@@ -75,7 +75,7 @@ class ALFWorld(PackagedGame):
 
     ## Version History
 
-    - v0: first version. Unlike RAGEN-2, the choice of the game touches no global generator.
+    - v0: first version. Unlike in RAGEN-2, the choice of the game does not use a global generator.
     """
 
     max_actions = 50
@@ -134,14 +134,14 @@ class ALFWorld(PackagedGame):
         return {**super().__getstate__(), "_return": None}
 
     def close(self) -> None:
-        """Give the planner back; a later step opens the game again where it was."""
+        """Give the planner back; a later step opens the game again in the same state."""
         with package():
             if self._return is not None:
                 self._return()
             self._game = self._loaded = self._return = None
 
     def read(self, state: Any, *, first: bool) -> None:
-        """Keep the task from the game's first words, and show the rest."""
+        """Keep the task from the game's first text, and show the rest."""
         text = tidy(state["feedback"])
         if first:
             task = _TASK.search(text)
@@ -156,18 +156,18 @@ class ALFWorld(PackagedGame):
         return canonical(action)
 
     def oracle(self) -> list[str]:
-        """Return a plan of the game's own planner from here; [] after the end."""
+        """Return a plan of the game's own planner from the current state; [] after the end."""
         if not self._possible:
             return []
         with package():
             game = self.resume().unwrapped
-            return list(game._pddl_state.replan(game._entity_infos))  # what its `policy_commands` shows, at every step
+            return list(game._pddl_state.replan(game._entity_infos))  # as `policy_commands` would show at every step
 
 
 def games(folder: Path) -> tuple[str, ...]:
     """Return the solvable games below a folder in a fixed order, as alfworld chooses them; read once per process.
 
-    Left out are games with sliced or movable things, and those not marked as solvable.
+    Games with sliced or movable things, and games that are not marked as solvable, are left out.
     """
     with _games_lock:
         if folder not in _games:

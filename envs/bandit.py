@@ -42,8 +42,8 @@ _HIGH_PROBABILITY = 0.25
 class Bandit(Env):
     """## Description
 
-    Two arms with telling names, one pull. The low arm pays the same every time; the high arm pays rarely but more on
-    average. Nothing but the names tells them apart. From RAGEN (arXiv 2504.20073, Bi-Arm Bandit); the job pairs of
+    Two arms with meaningful names, and one pull. The low arm pays the same every time; the high arm pays rarely but
+    more on average. Only their names distinguish them. From RAGEN (arXiv 2504.20073, Bi-Arm Bandit); the job pairs of
     `split` are RAGEN-2's (arXiv 2604.06268).
 
     ## Action Space
@@ -70,12 +70,12 @@ class Bandit(Env):
     ## Arguments
 
     - `low="Phoenix"`, `high="Dragon"`: names of the arms.
-    - `low_reward=0.15`: what the low arm pays; 0.15 in the paper, 0.1 in the code released with it.
+    - `low_reward=0.15`: the reward of the low arm; 0.15 in the paper, 0.1 in the code released with it.
     - `split=None`: "train" or "test" draws the arms from RAGEN-2's 12 or 8 pairs instead of `low` and `high`.
 
     Registered variants: `BanditTest-v0` (Trader, Librarian); the generalisation pairs `BanditGen-v0` (Engineer,
     Teacher) and `BanditGenTest-v0` (Trader, Librarian); with the roles swapped `BanditRev-v0` (Teacher, Engineer)
-    and `BanditRevTest-v0` (Librarian, Trader). The low arm stands first here.
+    and `BanditRevTest-v0` (Librarian, Trader). Each pair gives the low arm first.
 
     The paper's text and its scripts contradict each other on which of each pair is the high arm; these variants
     follow the scripts.
@@ -112,7 +112,7 @@ class Bandit(Env):
         self._paid = 0.0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Draw the arms and the order they are named in."""
+        """Draw the arms and the order in which they are named."""
         super().reset(seed=seed)
         self.low, self.high = self.pairs[int(self.np_random.integers(len(self.pairs)))]
         swapped = self.np_random.random() < 0.5
@@ -141,7 +141,7 @@ class Bandit(Env):
         )
 
     def render(self) -> str:
-        """Return the task, or what the pull paid."""
+        """Return the task, or the reward of the pull."""
         if self._pulled is not None:
             return f"{self._pulled}: {self._paid} points"
         first, second = self.actions

@@ -37,8 +37,8 @@ class Blocksworld(Puzzle):
 
     ## Starting State
 
-    Start and goal are drawn alike: the blocks come in random order, and each goes onto the table or onto one of the
-    stacks there are, all equally likely. Equal ones are drawn again. Both depend on the seed alone.
+    Start and goal are drawn in the same way: the blocks come in random order, and each goes onto the table or onto one
+    of the present stacks, all equally likely. A goal equal to the start is drawn again. Both depend on the seed alone.
 
     ## Rewards
 
@@ -46,8 +46,8 @@ class Blocksworld(Puzzle):
 
     ## Episode End
 
-    Terminates at the goal (success); truncates after 20 * blocks actions. A move that is not possible, or one to where
-    the block already stands, changes nothing and is not effective.
+    Terminates at the goal (success); truncates after 20 * blocks actions. A move that is not possible, or a move to the
+    block's present place, changes nothing and is not effective.
 
     ## Arguments
 
@@ -92,7 +92,7 @@ class Blocksworld(Puzzle):
         return tuple(below)
 
     def step(self, action: str) -> Step:
-        """Move a block; an unknown name or a move that is not possible leaves everything as it is."""
+        """Move a block; an unknown name or a move that is not possible changes nothing."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         name = self.name_of(action)
         if name is None or self._solved():

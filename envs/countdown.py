@@ -46,8 +46,8 @@ class Countdown(Env):
 
     A target is drawn from `targets` and split at random, by one of + - * / at a time, into 3 or 4 numbers
     (`numbers`) from 1 to `largest`, so every instance can be solved. Of a million pairs of seeds about one draws the
-    same instance; `split` keeps training and validation strictly apart. With `dataset` it is row `seed` (counted
-    round), so different seeds give different rows. It depends on the seed alone.
+    same instance; `split` separates training and validation strictly. With `dataset` the instance is row `seed` modulo
+    the number of rows, so different seeds give different rows. It depends on the seed alone.
 
     ## Rewards
 
@@ -56,20 +56,20 @@ class Countdown(Env):
 
     ## Episode End
 
-    Terminates with the first expression; success means a reward of 1, effective a reward above 0. Text that is no
+    Terminates with the first expression; success means a reward of 1, and effective a reward above 0. A text that is no
     expression is not valid and changes nothing.
 
     ## Arguments
 
     - `numbers=(3, 4)`: how many numbers there are, from the first to the second, each 2 to 6.
-    - `largest=99`: the largest of them, 5 to 999,999.
+    - `largest=99`: the largest possible number, 5 to 999,999.
     - `targets=(10, 100)`: the smallest and the largest target, at most twice `largest`.
     - `dataset=None`: "Jiayi-Pan/Countdown-Tasks-3to4", or a local table with its columns target and nums. Read
-      with the package datasets, which verl brings. The arguments above then have no meaning and must be left out.
-    - `rows=None`, `plus_minus=False`: of a dataset only its first `rows` rows, and of these only those that + and -
-      solve (each number added or subtracted). RAGEN-2 has 20,000 and true.
-    - `split=None`: "train" or "val": nine tenths and one tenth of all instances, by their numbers and target, so none
-      is in both. None takes all.
+      with the package datasets, which verl installs. The arguments above then have no effect and must be left out.
+    - `rows=None`, `plus_minus=False`: take only the first `rows` rows of a dataset, and of these only the rows that +
+      and - solve (each number added or subtracted). RAGEN-2 has 20,000 and true.
+    - `split=None`: "train" or "val": nine tenths and one tenth of all instances, by their numbers and target, so that
+      no instance is in both. None takes all.
 
     ## Version History
 
@@ -120,7 +120,7 @@ class Countdown(Env):
         self._reward = 0.0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Draw numbers and a target that they reach."""
+        """Draw numbers and a target that can be reached with them."""
         super().reset(seed=seed)
         if self._table is not None:
             row = self._table[self.seed]
@@ -147,7 +147,7 @@ class Countdown(Env):
         raise RecipeError(f"Countdown finds no instance in the split {self.split!r}: widen numbers or targets.")
 
     def step(self, action: str) -> Step:
-        """Compute an expression and end; what is none changes nothing."""
+        """Compute an expression and end; a text that is no expression changes nothing."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         tokens = _tokens(action) if isinstance(action, str) else None
         postfix = _postfix(tokens) if tokens else None
@@ -155,7 +155,7 @@ class Countdown(Env):
             return self._result(0.0, valid=postfix is not None)
         used = sorted(int(token) for token in tokens if token.isdigit())
         as_asked = used == sorted(self.numbers)
-        # only the given numbers are computed with: nothing large can come out
+        # the expression uses only the given numbers, so no intermediate result can be large
         value = _compute(postfix) if as_asked else None
         self._answered = True
         self._reward = 0.0 if not as_asked else _SOLVED if value == self.target else _WRONG_VALUE
@@ -167,7 +167,7 @@ class Countdown(Env):
         )
 
     def render(self) -> str:
-        """Return target and numbers, after the answer how it was judged."""
+        """Return target and numbers, and after the answer the judgement."""
         task = f"Target: {self.target}, numbers: [{', '.join(map(str, self.numbers))}]"
         if not self._answered:
             return task
@@ -216,7 +216,7 @@ def _split(value: int, largest: int, rng: np.random.Generator) -> tuple[str, int
         "*": [b for b in range(2, isqrt(value) + 1) if value % b == 0 and value // b <= largest],
         "/": range(2, largest // value + 1),
     }
-    # by the root of how many there are: more variety than with equal weights, and still * and / now and then
+    # weights are the roots of the numbers of choices: more variety than with equal weights, and still some * and /
     weights = np.cumsum([len(choices) ** 0.5 for choices in parts.values()])
     sign = list(parts)[int(np.searchsorted(weights, rng.random() * weights[-1], side="right"))]
     b = parts[sign][int(rng.integers(len(parts[sign])))]
@@ -235,7 +235,7 @@ def _joined(numbers: tuple[int, ...], splits: list[tuple[int, str, int, int]]) -
 
 
 def _combinations(a: Fraction, b: Fraction) -> list[tuple[Fraction, str]]:
-    """Return what two numbers give under + - * / either way round, with a template of the expression."""
+    """Return the results of + - * / on two numbers in either order, each with a template of the expression."""
     results = [(a + b, "({a} + {b})"), (a - b, "({a} - {b})"), (b - a, "({b} - {a})"), (a * b, "({a} * {b})")]
     if b:
         results.append((a / b, "({a} / {b})"))
@@ -273,7 +273,7 @@ def _tokens(text: str) -> list[str] | None:
 
 
 def _postfix(tokens: list[str]) -> list[str] | None:
-    """Return `tokens` in postfix order (Dijkstra's shunting yard, so no recursion); None if they do not fit."""
+    """Return `tokens` in postfix order (Dijkstra's shunting yard, without recursion); None if they form none."""
     output: list[str] = []
     waiting: list[str] = []
     operand_next = True
@@ -304,7 +304,7 @@ def _postfix(tokens: list[str]) -> list[str] | None:
 
 
 def _compute(postfix: list[str]) -> Fraction | None:
-    """Return the exact value, or None where something is divided by 0."""
+    """Return the exact value, or None for a division by 0."""
     stack: list[Fraction] = []
     for token in postfix:
         if token.isdigit():

@@ -26,8 +26,8 @@ class FrozenLake(Env):
     """## Description
 
     A square lake of frozen cells and holes; the player must reach the goal. The ice is slippery: a move may go
-    sideways. The world is the one of gymnasium's FrozenLake as RAGEN uses it (arXiv 2504.20073 and 2604.06268):
-    every level is drawn afresh, with start and goal on random cells.
+    sideways. The rules are those of gymnasium's FrozenLake as RAGEN uses it (arXiv 2504.20073 and 2604.06268):
+    every board is drawn anew, with start and goal on random cells.
 
     ## Action Space
 
@@ -50,8 +50,8 @@ class FrozenLake(Env):
 
     ## Episode End
 
-    Terminates on the goal (success) or in a hole; truncates after 100 moves. An action is effective if the player
-    ended up on another cell, by slipping or not.
+    Terminates on the goal (success) or in a hole; truncates after 100 moves. An action is effective if the player is on
+    another cell afterwards, by slipping or not.
 
     ## Arguments
 
@@ -113,13 +113,13 @@ class FrozenLake(Env):
         """Draw a board that can be crossed and put the player on its start."""
         super().reset(seed=seed)
         while not self._draw_board():
-            pass  # ends: start and goal are neighbours, hence connected, on 4 / (size * (size + 1)) of all boards
+            pass  # this ends: on 4 / (size * (size + 1)) of all boards start and goal are neighbours, so connected
         self.player = self.origin
         self._moves_made = 0
         return self.render(), {}
 
     def _draw_board(self) -> bool:
-        """Draw holes, start and goal; tell whether a safe path joins them."""
+        """Draw holes, start and goal; return whether a safe path connects them."""
         size = self.size
         open_water = np.argwhere(self.np_random.random((size, size)) >= self.frozen)
         start, goal = self.np_random.choice(size * size, 2, replace=False).tolist()
@@ -129,7 +129,7 @@ class FrozenLake(Env):
         return bool(self.oracle())
 
     def step(self, action: str) -> Step:
-        """Move one cell, or slip; an unknown name leaves everything as it is."""
+        """Move one cell, or slip; an unknown name changes nothing."""
         name = self.name_of(action)
         transitions = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         if name is None or self._over():
@@ -152,12 +152,12 @@ class FrozenLake(Env):
 
     def _slip(self, name: str, transitions: np.random.Generator) -> str:
         """Return the direction actually taken: the intended one, or one at right angles."""
-        # One draw per move whatever the outcome, so that the slip of move k does not depend on the actions.
+        # Every move draws exactly once, so that the slip of move k does not depend on the actions.
         draw = transitions.random()
         if draw < self.success_rate:
             return name
         turn = 1 if draw < (1 + self.success_rate) / 2 else -1
-        around = self.actions  # Left, Down, Right, Up lie in a circle: neighbours are perpendicular
+        around = self.actions  # Left, Down, Right, Up form a circle, so neighbours are perpendicular
         return around[(around.index(name) + turn) % 4]
 
     def _neighbour(self, cell: Cell, name: str) -> Cell:
@@ -168,7 +168,7 @@ class FrozenLake(Env):
         return 0 <= cell[0] < self.size and 0 <= cell[1] < self.size
 
     def render(self) -> str:
-        """Return the board as text, in the format asked for."""
+        """Return the board as text, in the wanted format."""
         things = {
             "Start": [self.origin],
             "Goal": [self.goal],

@@ -57,8 +57,8 @@ class Game2048(Env):
 
     ## Version History
 
-    - v0: first version. Unlike the original, whose 700 actions cannot reach 2048, the budget follows the target, and
-      the rollouts of a group do not share the tiles that appear.
+    - v0: first version. Unlike in the original, whose 700 actions cannot reach 2048, the budget depends on the target,
+      and the rollouts of a group do not share the new tiles.
     """
 
     actions = ("Up", "Right", "Down", "Left")
@@ -99,7 +99,7 @@ class Game2048(Env):
         return with_tile(self.board, row, column, 1 if which < self.two_prob else 2)
 
     def step(self, action: str) -> Step:
-        """Slide; an unknown name leaves everything as it is."""
+        """Slide the tiles; an unknown name changes nothing."""
         name = self.name_of(action)
         transitions = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         if name is None or self._over():
@@ -156,7 +156,7 @@ def _slide_line(line: Line) -> tuple[Line, int]:
 
 
 def slide(board: Board, name: str) -> tuple[Board, int]:
-    """Return the board after sliding all tiles, without a new one, and the sum of the tiles made by merging."""
+    """Return the board after sliding all tiles (without a new tile), and the sum of the tiles made by merging."""
     upright, backwards = name in ("Up", "Down"), name in ("Right", "Down")
     lines = tuple(zip(*board, strict=True)) if upright else board
     slid = [_slide_line(line[::-1] if backwards else line) for line in lines]
@@ -181,7 +181,7 @@ def with_tile(board: Board, row: int, column: int, tile: int) -> Board:
 
 
 def _best_move(board: Board) -> str:
-    """Return the move after which, over all cells a 2 may appear on, the best reply is worth most on average."""
+    """Return the move with the highest value of the best reply, averaged over the cells on which a 2 may appear."""
     afters = {name: slide(board, name)[0] for name in Game2048.actions}
     return max((name for name in afters if afters[name] != board), key=lambda name: _expected(afters[name]))
 
@@ -189,7 +189,7 @@ def _best_move(board: Board) -> str:
 def _expected(board: Board) -> float:
     empty = empty_cells(board)
     if len(empty) > 5:
-        return _value(board)  # there is room: no need to look ahead
+        return _value(board)  # with much room it is not necessary to look ahead
     total = 0.0
     for row, column in empty:
         spawned = with_tile(board, row, column, 1)
@@ -204,7 +204,7 @@ def _value(board: Board) -> float:
 
 @lru_cache(maxsize=200_000)
 def _line_value(line: Line) -> float:
-    """Value of a row or column: empty cells and neighbours that can merge are good, tiles that go up and down bad."""
+    """The value of a row or column: high for empty cells and neighbours that can merge, low for tiles out of order."""
     steps = [second - first for first, second in pairwise(2.0**tile if tile else 0.0 for tile in line)]
     up, down = sum(step for step in steps if step > 0), -sum(step for step in steps if step < 0)
     mergeable = sum(first == second != 0 for first, second in pairwise(line))

@@ -43,7 +43,7 @@ class Hanoi(Puzzle):
     ## Arguments
 
     - `discs=3`: 1 to 8. No start needs more than 2 ** discs - 1 moves; `max_actions` is twice that.
-    - `scattered=True`: begin anywhere; False begins with the tower on peg A, the same for every seed.
+    - `scattered=True`: start with the discs on any pegs; False starts with the tower on peg A for every seed.
 
     ## Version History
 
@@ -76,7 +76,7 @@ class Hanoi(Puzzle):
         return self.render(), {}
 
     def step(self, action: str) -> Step:
-        """Move a disc; an unknown name or a forbidden move leaves everything as it is."""
+        """Move a disc; an unknown name or a forbidden move changes nothing."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         name = self.name_of(action)
         if name is None or self._solved():

@@ -82,8 +82,8 @@ class RubiksCube(Puzzle):
 
     ## Starting State
 
-    A solved cube after `scramble` turns drawn uniformly, none undoing the one before; a cube that is solved again is
-    drawn anew. Depends on the seed alone.
+    A solved cube after `scramble` turns drawn uniformly; no turn undoes the one before. A cube that is solved again is
+    drawn anew. It depends on the seed alone.
 
     ## Rewards
 
@@ -150,7 +150,7 @@ class RubiksCube(Puzzle):
         return "\n".join(f"{face}: {rows[2 * k]}/{rows[2 * k + 1]}" for k, face in enumerate(FACES))
 
     def oracle(self) -> list[str]:
-        """Return a shortest solution, [] once the cube is solved."""
+        """Return a shortest solution; [] once the cube is solved."""
         return shortest_solution(self.cube)
 
 
@@ -167,8 +167,8 @@ def solved(cube: Cube) -> bool:
 def shortest_solution(cube: Cube) -> list[str]:
     """Return a shortest solution by a search from both ends.
 
-    Turning D is turning U and then holding the cube differently, so turns of U, R and F reach everything: the corner
-    down, left, back stays where it is, and its three colours say which colour each face must get.
+    A turn of D equals a turn of U with the cube held differently, so turns of U, R and F reach every state. The corner
+    at down, left, back then never moves, and its three colours determine the colour of each face.
     """
     if solved(cube):
         return []
@@ -179,7 +179,7 @@ def shortest_solution(cube: Cube) -> list[str]:
     names = ("U", "U'", "R", "R'", "F", "F'")
     came: list[dict[Cube, tuple[Cube, str] | None]] = [{cube: None}, {goal: None}]
     rims = [[cube], [goal]]
-    while True:  # ends: the two searches meet after 14 turns at most
+    while True:  # this ends: the two searches meet after at most 14 turns
         side = len(rims[1]) < len(rims[0])
         rim = []
         for state, name in itertools.product(rims[side], names):

@@ -1,4 +1,4 @@
-"""StaticQA: the questions of any table, judged by wording, by number or by choice."""
+"""StaticQA: questions from any table; answers are judged by wording, by number or by choice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragen_verl.errors import RecipeError
 
 MATCHES = ("exact", "number", "choice")
 
-# (question, answer, choices): what the id plays without a table.
+# (question, answer, choices): the questions where no table is given.
 QUESTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("How many sides has a hexagon?", "6", ("5", "6", "7", "8")),
     ("How many minutes are there in two hours?", "120", ("60", "90", "120", "240")),
@@ -45,8 +45,8 @@ QUESTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 class StaticQA(QuestionAnswer):
     """## Description
 
-    Questions of a table, one per episode: a file or a dataset of the hub, its columns named by arguments. As RAGEN's
-    static environment; without `dataset` it plays a small built-in table of common knowledge.
+    Questions of a table, one per episode. The table is a file or a dataset of the hub, and arguments name its columns.
+    It corresponds to RAGEN's static environment. Without `dataset` it uses a small built-in table of common knowledge.
 
     ## Action Space
 
@@ -59,8 +59,8 @@ class StaticQA(QuestionAnswer):
 
     ## Starting State
 
-    Row `seed` of the table (counted round), so different seeds give different rows. The rollouts of a group read one
-    text.
+    Row `seed` of the table, modulo the number of rows, so different seeds give different rows. The rollouts of a group
+    read the same text.
 
     ## Rewards
 
@@ -73,17 +73,18 @@ class StaticQA(QuestionAnswer):
 
     ## Arguments
 
-    - `dataset=None`: a .csv, .json, .jsonl or .parquet file, or an id of the hub. Read with the package
-      datasets, which verl brings.
+    - `dataset=None`: a .csv, .json, .jsonl or .parquet file, or an id of the hub. It is read with the package
+      datasets, which verl installs.
     - `config=None`: the hub dataset's configuration, such as "abstract_algebra" of cais/mmlu.
     - `hub_split="train"`: which of the hub dataset's own splits to read.
-    - `split=None`: "train" or "val": nine tenths and one tenth of the rows, by the text of the question; None all.
+    - `split=None`: "train" or "val": nine tenths and one tenth of the rows, by the text of the question. None takes
+      all.
     - `question="question"`, `answer="answer"`: columns of the question and of the true answer.
     - `choices=None`: column of the choices: a list of texts, or a dict with `text` and `label`. The true answer is
       then a label, a letter, a number counted from 0, or the text of a choice.
     - `match=None`: "exact" ignores case, articles, white space and outer punctuation; "number" compares by value;
       "choice" takes the letter or the wording of a choice. None: "choice" with `choices`, else "exact".
-    - `attempts=1`: judged answers per episode.
+    - `attempts=1`: the number of judged answers per episode.
 
     ## Version History
 
@@ -114,7 +115,7 @@ class StaticQA(QuestionAnswer):
         self._columns = (question, answer, choices)
         named = tuple(column for column in self._columns if column)
         self._table = load(dataset, config, hub_split, split, (question,), named) if dataset is not None else None
-        # the built-in table has three columns of fixed names, and choices are shown where they are matched
+        # the built-in table has three columns with fixed names; its choices are shown only if `match` uses them
         self._rows = () if dataset is not None else [row for row in QUESTIONS if in_split(row[0], split)]
         if self.match == "number":
             self._rows = [row for row in self._rows if number(row[1], whole=True) is not None]
@@ -135,7 +136,7 @@ class StaticQA(QuestionAnswer):
         )
 
     def draw(self) -> tuple[str, str]:
-        """Return the question, with its choices, and the true answer of the row that the seed stands for."""
+        """Return the question with its choices, and the true answer, of the row that belongs to the seed."""
         question, answer, choices, labels = self._row()
         self.choices = choices
         if not choices:
@@ -159,7 +160,7 @@ class StaticQA(QuestionAnswer):
         return str(question).strip(), str(answer).strip(), show, tuple(map(str, labels))
 
     def judge(self, answer: str) -> bool | None:
-        """Compare as `match` says."""
+        """Compare an answer with the truth in the way of `match`."""
         if self.match == "choice":
             place = chosen(answer, self.choices)
             return None if place is None else place == self._right
@@ -175,7 +176,7 @@ class StaticQA(QuestionAnswer):
 
 
 def _place(answer: str, choices: tuple[str, ...], labels: tuple[str, ...]) -> int:
-    """Return the number of the true choice, given as a label, a letter, a number from 0 or the choice's text."""
+    """Return the index of the true choice, given as a label, a letter, a number from 0 or the choice's text."""
     if answer in labels:
         return labels.index(answer)
     if answer in choices:

@@ -32,45 +32,45 @@ _ACTIONS = tuple(
 class Sudoku(Puzzle):
     """## Description
 
-    A Sudoku with one solution: each row, column and box holds every number once. Entries may be changed and taken
-    back, the given numbers may not. As in RAGEN-2 (arXiv 2604.06268), there 9 x 9 only.
+    A Sudoku with one solution: each row, column and box holds every number once. Entries may be changed and removed,
+    the given numbers may not. As in RAGEN-2 (arXiv 2604.06268), which has only 9 x 9.
 
     ## Action Space
 
     Free text, one entry per action: "row 2 column 3 is 4", "place 4 at row 2 column 3", "r2c3=4" or "2,3,4". Rows and
-    columns count from 1 at the top left. The number 0, or "row 2 column 3 is empty", takes an entry back.
+    columns count from 1 at the top left. The number 0, or "row 2 column 3 is empty", removes an entry.
 
     ## Observation Space
 
-    Text: the grid, a full stop for an empty cell, boxes set apart by lines.
+    Text: the grid, with a full stop for an empty cell, and lines between the boxes.
 
     ## Starting State
 
-    A full grid drawn at random, from which numbers are taken away in random order as long as each can be told from the
-    rest, being the only number left for its cell or its cell the only place left for it. So there is one solution,
-    and it can be found without guessing. It depends on the seed alone.
+    A full grid drawn at random, from which numbers are removed in random order. A number is removed only if the
+    remaining ones determine it: it is the only number left for its cell, or its cell is the only place left for it. So
+    there is one solution, and it can be found without guessing. It depends on the seed alone.
 
     ## Rewards
 
     A correct entry is worth 1, a wrong one that breaks no rule 0.5, an empty cell 0; an action earns the change in
-    worth. So the first entry in a cell earns what RAGEN-2 pays, and repeating entries earns nothing. -0.1 for an
-    entry that repeats a number in its row, column or box, that concerns a given number or that changes nothing (and
-    it is not made). +10 for the solved grid.
+    worth. So the first entry in a cell earns the same as in RAGEN-2, and repeated entries earn nothing. An entry that
+    repeats a number in its row, column or box, that concerns a given number or that changes nothing earns -0.1 and is
+    not made. The solved grid earns +10.
 
     ## Episode End
 
-    Terminates when the grid is solved (success); truncates after 200 actions. Text that names no cell and number of
+    Terminates when the grid is solved (success); truncates after 200 actions. A text that names no cell and number of
     the grid is not valid; an action is effective if the grid changed.
 
     ## Arguments
 
     - `size=4`: rows and columns, 4 or 9.
-    - `difficulty="easy"`: easy, medium or hard leaves 40, 50 or 60 % of the cells empty (at size 9 now and then a few
-      less, where no further number may be taken away). The budget is two actions per empty cell.
+    - `difficulty="easy"`: easy, medium or hard leaves 40, 50 or 60 % of the cells empty (at size 9 sometimes a few
+      less, if no further number can be removed). The budget is two actions per empty cell.
 
     ## Version History
 
-    - v0: first version. Unlike the original, the solution is unique and the budget suffices to reach it.
+    - v0: first version. Unlike in the original, the solution is unique and the budget suffices to reach it.
     """
 
     _limit = 200
@@ -104,7 +104,7 @@ class Sudoku(Puzzle):
         return self.render(), {}
 
     def step(self, action: str) -> Step:
-        """Make or take back an entry; text that is none leaves everything as it is."""
+        """Make or remove an entry; a text that is no entry changes nothing."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         entry = self._entry(action)
         if entry is None or self._solved():
@@ -119,7 +119,7 @@ class Sudoku(Puzzle):
         return self._result(reward, valid=True, effective=True)
 
     def _entry(self, action: Any) -> tuple[int, int] | None:
-        """Return (cell, number) that `action` asks for, number 0 for taking back; None if it asks for none."""
+        """Return (cell, number) of the entry in `action`, with number 0 for a removal; None if there is none."""
         if not isinstance(action, str) or len(action) > _LONGEST:
             return None
         match = next(filter(None, (pattern.fullmatch(action.strip()) for pattern in _ACTIONS)), None)
@@ -156,14 +156,14 @@ class Sudoku(Puzzle):
         return "\n".join(lines)
 
     def oracle(self) -> list[str]:
-        """Return the actions that solve the grid: wrong entries are taken back first; [] once it is solved."""
+        """Return the actions that solve the grid, after removing wrong entries; [] once it is solved."""
         wrong = [cell for cell, number in enumerate(self.grid) if number not in (0, self.solution[cell])]
         missing = [cell for cell, number in enumerate(self.grid) if number != self.solution[cell]]
         taken_back = [f"{self._name(cell)} is empty" for cell in wrong]
         return taken_back + [f"{self._name(cell)} is {self.solution[cell]}" for cell in missing]
 
     def random_action(self, rng: np.random.Generator) -> str:
-        """Return any number in any cell that is empty (in any that is not given, if none is)."""
+        """Return any number in any empty cell (if none is empty, in any cell whose number is not given)."""
         free = [cell for cell, number in enumerate(self.grid) if not number]
         free = free or [cell for cell in range(len(self.grid)) if cell not in self.given]
         cell = free[int(rng.integers(len(free)))]
@@ -220,10 +220,10 @@ def full_grid(size: int, rng: np.random.Generator) -> list[int]:
 
 
 def puzzle(solution: list[int], size: int, holes: int, rng: np.random.Generator) -> list[int]:
-    """Return `solution` with up to `holes` numbers replaced by 0, each of which follows from those that stay.
+    """Return `solution` with up to `holes` numbers replaced by 0, each of which follows from the remaining ones.
 
-    Put back in reverse order, each number is a single: the only one left for its cell, or with its cell the only
-    place left in a row, column or box. So the solution is unique.
+    If they are put back in reverse order, each is a single: the only number left for its cell, or a number with only
+    one place left in a row, column or box. So the solution is unique.
     """
     around = units(size)
     grid = list(solution)
@@ -243,5 +243,5 @@ def puzzle(solution: list[int], size: int, holes: int, rng: np.random.Generator)
         if follows(cell, number):
             holes -= 1
         else:
-            grid[cell] = number  # what does not follow now will not follow from even less
+            grid[cell] = number  # if it does not follow now, it will not follow from fewer numbers
     return grid

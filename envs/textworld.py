@@ -1,4 +1,4 @@
-"""TextWorld: text adventures played through the package textworld, made to measure or read from files."""
+"""TextWorld: text adventures played through the package textworld, generated in a wanted size or read from files."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _lock = threading.RLock()
 
 @contextmanager
 def package() -> Iterator[ModuleType]:
-    """Lend the package textworld to one thread at a time.
+    """Give the package textworld to one thread at a time.
 
-    It draws from numpy's global generator when imported, its planner overwrites `sys.argv`, and its parsers are
-    shared by all games: whatever of the process it changes is put back.
+    The package draws from numpy's global generator when imported, its planner overwrites `sys.argv`, and its parsers
+    are shared by all games. Afterwards the process's state is restored.
     """
     with _lock:
         python, array, argv = random.getstate(), np.random.get_state(), sys.argv
@@ -47,18 +47,18 @@ def package() -> Iterator[ModuleType]:
 
 
 def check_installed(name: str, extra: str, modules: Sequence[str]) -> None:
-    """Raise MissingExtra unless all `modules` can be found; nothing is imported. `name` is the environment's."""
+    """Raise MissingExtra unless all `modules` can be found; none is imported. `name` is that of the environment."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         raise MissingExtra(f"{name} needs {' and '.join(missing)}: run {adding(extra)}.")
 
 
 class PackagedGame(FreeTextEnv):
-    """What the games of the package have in common: a file, commands that are possible now, an end.
+    """Base class of the games of the package: a file, the commands that are possible now, and an end.
 
-    A subclass names its file in `choose_file`, opens it in `open_game`, and puts a game's state into words and numbers
-    in `read`. Only commands the game lists as possible reach it, so none that saves, quits or restarts does. Games live
-    in C libraries: a copy, pickled or not, opens its own and repeats the commands made so far.
+    A subclass names its file in `choose_file`, opens it in `open_game`, and reads a game's state in `read`. Only
+    commands that the game lists as possible reach it, so commands that save, quit or restart do not. A game is the
+    state of a C library: a copy, pickled or not, opens its own and repeats the commands made so far.
     """
 
     longest = 50
@@ -77,11 +77,11 @@ class PackagedGame(FreeTextEnv):
         return {**self.__dict__, "_game": None, "_loaded": None}
 
     def choose_file(self) -> str:
-        """Return the path of the game that the seed stands for."""
+        """Return the path of the game that belongs to the seed."""
         raise NotImplementedError
 
     def open_game(self, textworld: ModuleType, path: str) -> Any:
-        """Return the package's environment with the game of a file loaded."""
+        """Load the game of a file and return the package's environment."""
         raise NotImplementedError
 
     def read(self, state: Any, *, first: bool) -> None:
@@ -93,7 +93,7 @@ class PackagedGame(FreeTextEnv):
         return sanitise(action, _LONGEST).casefold() if isinstance(action, str) else ""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Open the game that the seed stands for at its beginning."""
+        """Open the game that belongs to the seed, at its beginning."""
         super().reset(seed=seed)
         with package() as textworld:
             self._file = self.choose_file()
@@ -107,7 +107,7 @@ class PackagedGame(FreeTextEnv):
         elif self._loaded != self._file:
             self._game.load(self._file)
         self._loaded = self._file
-        self._game.seed(1)  # the interpreter's own randomness, else drawn from the clock
+        self._game.seed(1)  # the interpreter's own randomness, which would use the clock
         return self._game.reset()
 
     def _take_in(self, state: Any, *, first: bool = False) -> None:
@@ -117,7 +117,7 @@ class PackagedGame(FreeTextEnv):
         self.read(state, first=first)
 
     def resume(self) -> Any:
-        """Return the package's environment, in a copy brought to where this episode is; call it within `package()`."""
+        """Return the package's environment; in a copy, replay the episode first. Call it within `package()`."""
         if self._game is None and self._file is not None:
             with package() as textworld:
                 self._begin(textworld)
@@ -127,7 +127,7 @@ class PackagedGame(FreeTextEnv):
         return self._game
 
     def step(self, action: str) -> Step:
-        """Do one command; what is not possible now leaves everything as it is."""
+        """Do one command; a command that is not possible now changes nothing."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         command = self._possible.get(self.canonical(action))
         if command is None:
@@ -151,7 +151,7 @@ class PackagedGame(FreeTextEnv):
         return list(self._possible.values())
 
     def render(self) -> str:
-        """Return the task, what the last command showed, and the commands that are possible now."""
+        """Return the task, the result of the last command, and the commands that are possible now."""
         if self._file is None:
             return ""
         lines = [self._header, self._said]
@@ -165,7 +165,7 @@ class PackagedGame(FreeTextEnv):
         return commands[int(rng.integers(len(commands)))] if commands else ""
 
     def close(self) -> None:
-        """End the game; a later step opens it again where it was."""
+        """End the game; a later step opens it again in the same state."""
         with package():
             if self._game is not None:
                 self._game.close()
@@ -173,7 +173,7 @@ class PackagedGame(FreeTextEnv):
 
 
 def tidy(text: str) -> str:
-    """Return the lines of a game's text that say something, without control characters and prompt."""
+    """Return the lines of a game's text that are not empty, without control characters and prompt."""
     lines = (sanitise(line) for line in _PROMPT.sub("", f"\n{text}").splitlines())
     return "\n".join(line for line in lines if line)
 
@@ -191,30 +191,30 @@ class TextWorld(PackagedGame):
 
     ## Observation Space
 
-    Text: the objective, what the last command showed, all commands that are possible now.
+    Text: the objective, the result of the last command, and all commands that are possible now.
 
     ## Starting State
 
-    A game drawn uniformly from `games`, or from `number` games of the size asked for. Each is made when first drawn,
-    which takes seconds, and kept. Depends on the seed alone.
+    A game drawn uniformly from `games`, or from `number` games of the wanted size. A game is generated when it is drawn
+    for the first time, which takes seconds, and kept. It depends on the seed alone.
 
     ## Rewards
 
-    The game's points, divided by the most that can be had: 1 in total for a game that is won.
+    The game's points divided by the highest possible number: 1 in total for a game that is won.
 
     ## Episode End
 
     Terminates when the game is won (success) or lost; truncates after 100 commands. A command that is not listed is not
-    valid and counts for nothing; one that shows nothing new is not effective.
+    valid and is not counted; a command that shows nothing new is not effective.
 
     ## Arguments
 
-    - `rooms=3`, `objects=5`, `quest_length=3`: size of the games made: 1 to 30 rooms, 1 to 100 objects, 1 to 20
-      commands that win it.
-    - `number=100`: how many different games are made.
-    - `first=0`: the number of the first of them, so that training and validation can have games of their own.
-    - `cache_dir=None`: where they are kept; by default `ragen_verl/textworld` in the user's cache folder.
-    - `games=None`: instead, a folder with games made by `tw-make` (`.z8` beside `.json`), at any depth.
+    - `rooms=3`, `objects=5`, `quest_length=3`: the size of the generated games: 1 to 30 rooms, 1 to 100 objects, 1 to
+      20 commands that win the game.
+    - `number=100`: how many different games are generated.
+    - `first=0`: the number of the first game, so that training and validation can have different games.
+    - `cache_dir=None`: the folder where they are kept; by default `ragen_verl/textworld` in the user's cache folder.
+    - `games=None`: a folder with games made by `tw-make` (`.z8` beside `.json`), at any depth, to play instead.
 
     ## Version History
 
@@ -256,7 +256,7 @@ class TextWorld(PackagedGame):
         self._plan: tuple[str, ...] = ()
 
     def choose_file(self) -> str:
-        """Return one of the files, or make the game of a number."""
+        """Return one of the files, or generate the game of a number."""
         if self._files is not None:
             return self._files[int(self.np_random.integers(len(self._files)))]
         number = self._numbers[int(self.np_random.integers(len(self._numbers)))]
@@ -268,14 +268,14 @@ class TextWorld(PackagedGame):
         return textworld.start(path, textworld.EnvInfos(objective=True, **dict.fromkeys(wanted, True)))
 
     def read(self, state: Any, *, first: bool) -> None:
-        """Show the room first, later what the command printed."""
+        """Show the room at first, and later the output of the command."""
         self._header = f"Objective: {sanitise(state['objective'])}"
         self._said = tidy(state["description"] if first else state["feedback"])
         self._earned = (state["score"] or 0) / (state["max_score"] or 1)
         self._plan = tuple(state["policy_commands"] or ())
 
     def oracle(self) -> list[str]:
-        """Return the game's own winning commands from here; [] after the end or where it knows none."""
+        """Return the game's own commands that win from the current state; [] after the end or if it knows none."""
         return list(self._plan) if self._possible else []
 
 
@@ -289,10 +289,10 @@ def _game_files(folder: str) -> list[str]:
 
 
 def make_game(rooms: int, objects: int, quest_length: int, number: int, cache_dir: str | None = None) -> Path:
-    """Return the .z8 file of a game of this size and number, made and compiled if it is not kept already.
+    """Return the .z8 file of a game of this size and number; generate and compile it if it does not exist.
 
     Raises:
-        RecipeError: if the package finds no such game.
+        RecipeError: the package finds no such game.
     """
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ragen_verl" / "textworld"
     folder = home if cache_dir is None else Path(cache_dir).expanduser()
@@ -307,11 +307,11 @@ def make_game(rooms: int, objects: int, quest_length: int, number: int, cache_di
                 options.nb_rooms, options.nb_objects, options.quest_length = rooms, objects, quest_length
                 try:
                     textworld.make(options)
-                except Exception as error:  # the package raises many kinds, some bare
+                except Exception as error:  # the package raises many kinds, also plain Exception
                     raise RecipeError(
                         f"TextWorld can make no game of {rooms} rooms, {objects} objects and a quest of {quest_length} "
                         f"commands ({type(error).__name__}: {error}): change one of them."
                     ) from error
-                for suffix in (".json", ".z8"):  # the .z8 last: where it is, both are
+                for suffix in (".json", ".z8"):  # the .z8 last, so that its presence means that both exist
                     os.replace(Path(workshop) / f"game{suffix}", path.with_suffix(suffix))
     return path

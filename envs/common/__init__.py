@@ -1,1 +1,1 @@
-"""What several environments share: grids, tables of questions, answers, word search, HTTP."""
+"""Common parts of the environments: grids, tables of questions, answers, word search, HTTP."""

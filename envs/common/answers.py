@@ -1,6 +1,6 @@
-"""Comparison of answers: numbers by value, texts by what they say, choices by letter or wording.
+"""Comparison of answers: numbers by value, texts by their words, choices by letter or wording.
 
-What is compared was written by a model: nothing is evaluated, every pattern is linear and texts have a limit.
+A model wrote the answers. So nothing is evaluated, every pattern takes linear time, and the length is limited.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 LONGEST = 10_000
-"""Characters an answer may have; a longer one is not read."""
+"""The greatest number of characters of an answer; a longer one is not read."""
 
 _DIGITS = r"(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]{1,40})(?:\.[0-9]{1,40})?|\.[0-9]{1,40}"
 _RATIO = rf"(?:\\[dt]?frac\{{(?P<top>-?(?:{_DIGITS}))\}}\{{(?P<bottom>{_DIGITS})\}})"
@@ -20,7 +20,8 @@ _NUMBER = re.compile(
     rf"(?<![0-9.,])(?P<sign>-?)(?P<currency>[$€£] ?)?(?:{_RATIO}|(?P<first>{_DIGITS})(?: ?/ ?(?P<second>{_DIGITS}))?)"
     r"(?P<percent> ?%)?(?![0-9])"
 )
-# What makes a number a part of something else: 10^590, 1e590, x590, 2*590, 2 + 590; bold **590** is none of these.
+# Text before a number that makes it part of an expression or word: 10^590, 1e590, x590, 2*590, 2 + 590; but not the
+# marks of bold text in **590**.
 _OPERATOR_BEFORE = re.compile(
     r"(?:[^\W\d]|[\^_]\s?|\\(?:times|cdot|div)\s?"
     r"|[\d)\]}]\s?(?:[-+/x×·⋅÷]|\*{1,2})\s?|\w(?:\*{1,2}|[+/])|\w \*{1,2} )[({\[]?$"
@@ -59,13 +60,13 @@ def final(text: str) -> str:
 def number(text: str, whole: bool = False) -> Fraction | None:
     """Return the number that `text` states, exactly, or None.
 
-    Reads signs, thousands commas, decimals, a/b, \\frac{a}{b} and currency; a percent sign is a unit, not a factor.
-    Of several numbers the last counts; where that one is a part of an expression or of a word (10^590, 1e590, x590,
-    2 * 590), there is none.
+    It reads signs, thousands commas, decimals, a/b, \\frac{a}{b} and currency; a percent sign is a unit, not a factor.
+    Of several numbers the last counts; if the last is a part of an expression or of a word (10^590, 1e590, x590,
+    2 * 590), the result is None.
 
     Args:
         text: an answer.
-        whole: the number must be the whole text, but for a unit of words behind it.
+        whole: whether the number must be the whole text, except for a unit in words after it.
     """
     if len(text) > LONGEST:
         return None
@@ -107,12 +108,12 @@ def wording(text: str) -> str:
 
 
 def same_text(answer: str, truth: str) -> bool:
-    """Tell whether `answer` says `truth`: case, articles, white space and outer punctuation do not count."""
+    """Tell whether `answer` equals `truth`; case, articles, white space and outer punctuation do not count."""
     return wording(answer) == wording(truth)
 
 
 def same_mathematics(answer: str, truth: str) -> bool:
-    """Tell whether `answer` is `truth`: by value where `truth` is a number, else sign by sign without blanks."""
+    """Tell whether `answer` is `truth`: by value where `truth` is a number, else character by character, no blanks."""
     wanted = number(truth, whole=True)
     if wanted is not None:
         return number(answer) == wanted

@@ -14,7 +14,7 @@ _QUERY_WORDS = 64
 
 
 def words(text: str) -> list[str]:
-    """Return the lower-case words of `text`, a plural's last s left out."""
+    """Return the lower-case words of `text`, without the last s of plurals."""
     found = _WORD.findall(text.lower())
     return [word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word for word in found]
 
@@ -23,10 +23,10 @@ class Bm25:
     """An index to search from any number of threads; nothing in it changes after it is built.
 
     Args:
-        texts: what is searched; results are positions in it.
+        texts: the texts to search; results are positions in this list.
 
     Raises:
-        MissingExtra: without bm25s.
+        MissingExtra: bm25s is not installed.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -40,7 +40,7 @@ class Bm25:
     def search(self, query: str, k: int) -> list[int]:
         """Return the positions of up to `k` texts that share a word with `query`, the best first.
 
-        Only the query's first 64 words count. Equally good ones come in their order.
+        Only the query's first 64 words count. Texts with equal scores keep their order.
         """
         known = [word for word in words(query[:10_000])[:_QUERY_WORDS] if word in self._index.vocab_dict]
         if not known:

@@ -1,4 +1,4 @@
-"""What the grid environments share: directions, text renderings and a shortest-path search.
+"""Common parts of the grid environments: directions, text renderings and a shortest-path search.
 
 Cells are (row, column), (0, 0) at the top left.
 """

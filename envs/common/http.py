@@ -1,4 +1,4 @@
-"""One JSON request to a server that an environment asks, with a time limit and retries."""
+"""`post_json`: a JSON request of an environment to a server, with a time limit and retries."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ def check_url(url: str, what: str) -> None:
 
 
 def post_json(url: str, body: dict[str, Any], *, timeout: float, retries: int, token: str = "") -> Any:
-    """POST `body` to `url` and return the JSON that comes back.
+    """POST `body` to `url` and return the JSON of the answer.
 
     A failed connection, a time-out, an answer that is no JSON and the statuses 429 and 5xx are tried again after 0.1,
     0.2, 0.4 .. seconds, at most 5.
 
     Args:
         url: the address.
-        body: what is sent, as JSON.
+        body: the data to send as JSON.
         timeout: seconds that one attempt may take to connect or to wait for more of the answer.
         retries: attempts after the first one.
         token: sent as a bearer token if not empty.
 
     Raises:
-        ConnectionError: if the server gave no usable answer; nothing an episode should be scored for.
+        ConnectionError: the server gave no usable answer; such an episode must not be scored.
     """
     import httpx
 
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-    content = json.dumps(body)  # httpx's own fails on half of a surrogate pair, which a model can write
+    content = json.dumps(body)  # httpx's own encoding fails on a lone surrogate, which a model can write
     for attempt in range(retries + 1):
         if attempt:
             time.sleep(min(5.0, 0.05 * 2**attempt))

@@ -1,4 +1,4 @@
-"""What the puzzles have in common: they end when they are solved, and are cut off after a number of actions."""
+"""`Puzzle`, the base class of puzzles: they terminate when solved, and are truncated after a number of actions."""
 
 from __future__ import annotations
 

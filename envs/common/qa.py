@@ -1,4 +1,4 @@
-"""What the question-answer environments share: attempts, the falling reward and the text shown."""
+"""`QuestionAnswer`, the base class of question-answer environments: attempts, the falling reward and the text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class QuestionAnswer(FreeTextEnv):
     """One question per episode and a number of attempts; a right answer at attempt k (from 0) earns 1 / 2^k.
 
     A subclass gives `draw()`, which returns (question, true answer), and `judge(answer)`, which returns True, False,
-    or None for what is no answer at all: that uses up no attempt. The retry reward is RAGEN's (arXiv 2504.20073).
+    or None for a text that is no answer, which uses up no attempt. The retry reward is RAGEN's (arXiv 2504.20073).
 
     Args:
         attempts: answers that are judged before the episode ends; also the budget of actions.
 
     Raises:
-        RecipeError: if `attempts` is not an integer from 1 to 100.
+        RecipeError: `attempts` is not an integer from 1 to 100.
     """
 
     def __init__(self, attempts: int = 5) -> None:
@@ -48,7 +48,7 @@ class QuestionAnswer(FreeTextEnv):
         return self.render(), {}
 
     def step(self, action: str) -> Step:
-        """Judge one answer; what is no answer uses up no attempt."""
+        """Judge one answer; a text that is no answer uses up no attempt."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         readable = isinstance(action, str) and 0 < len(action) <= LONGEST and bool(action.strip())
         verdict = self.judge(action) if readable else None
@@ -72,7 +72,7 @@ class QuestionAnswer(FreeTextEnv):
         return self._solved or self._wrong >= self.attempts
 
     def render(self) -> str:
-        """Return the question, after a wrong answer with a note that says so."""
+        """Return the question, with a note after a wrong answer."""
         if self._solved:
             return "Correct."
         if not self._wrong:
@@ -84,5 +84,5 @@ class QuestionAnswer(FreeTextEnv):
         return [] if self._over() else [self.truth]
 
     def random_action(self, rng: np.random.Generator) -> str:
-        """Return an answer of a player that does not read the question: a number from 0 to 99."""
+        """Return an answer that does not depend on the question: a number from 0 to 99."""
         return str(int(rng.integers(100)))

@@ -1,4 +1,4 @@
-"""What all instances of a process share because it is large: built once per arguments, let go when nobody uses it."""
+"""Large values that all instances of a process share: built once per arguments, released when no instance uses them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 T = TypeVar("T")
-_KEPT = 4  # that nobody uses, the last ones: an episode that ends is followed by another one on the same data
+_KEPT = 4  # unused values that are kept, since an episode that ends is often followed by one on the same data
 
 
 class Shared(Generic[T]):
-    """Holds a value that is never changed; a copy, a pickled one too, is the same one in its process.
+    """A holder of a value that is never changed; a copy, pickled or not, holds the same value of its process.
 
     Attributes:
-        value: what was built.
+        value: the shared value.
     """
 
     def __init__(self, source: tuple[Any, ...]) -> None:
@@ -33,16 +33,16 @@ class Shared(Generic[T]):
 
 _alive: WeakValueDictionary[tuple, Shared[Any]] = WeakValueDictionary()
 _recent: OrderedDict[tuple, Shared[Any]] = OrderedDict()
-_building: WeakValueDictionary[tuple, Any] = WeakValueDictionary()  # a lock for each source in hand
-_lock = threading.Lock()  # held for the dictionaries alone, never while something is built
+_building: WeakValueDictionary[tuple, Any] = WeakValueDictionary()  # a lock for each value that is being built
+_lock = threading.Lock()  # held only while the dictionaries are used, never while a value is built
 
 
 def share(build: Callable[..., T], *arguments: Hashable) -> Shared[T]:
-    """Return what `build(*arguments)` makes, made at the first call; different arguments do not wait for each other.
+    """Return the result of `build(*arguments)`, built at the first call; different arguments do not block each other.
 
     Args:
         build: a function of a module, so that it can be pickled by its name.
-        arguments: of `build`.
+        arguments: the arguments of `build`.
     """
     source = (build, *arguments)
     with _lock:
@@ -60,7 +60,7 @@ def share(build: Callable[..., T], *arguments: Hashable) -> Shared[T]:
 
 
 def forget() -> None:
-    """Let go of everything, for tests."""
+    """Release all values; for tests."""
     with _lock:
         _alive.clear()
         _recent.clear()

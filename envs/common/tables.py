@@ -22,21 +22,21 @@ _VAL_ONE_IN = 10
 
 
 def check_split(name: str, split: str | None) -> None:
-    """Raise RecipeError unless `split` is "train", "val" or None; `name` is the environment's."""
+    """Raise RecipeError unless `split` is "train", "val" or None; `name` is that of the environment."""
     if split not in ("train", "val", None):
         raise RecipeError(f"{name}'s split must be 'train', 'val' or left out, not {split!r}.")
 
 
 def in_split(key: str, split: Split | None) -> bool:
-    """Tell whether what `key` identifies belongs to `split`: a tenth is "val", the rest "train", all is None.
+    """Tell whether the row with the content `key` belongs to `split`: a tenth is "val", the rest "train"; None is all.
 
-    It depends on the content alone, so two rows with the same content never lie on both sides.
+    It depends on the content alone, so two rows with the same content are never in different splits.
     """
     return split is None or (zlib.crc32(key.encode("utf-8", "surrogatepass")) % _VAL_ONE_IN == 0) == (split == "val")
 
 
 class Table:
-    """Rows of a dataset, by number; every copy, pickled ones too, shares the rows of its process.
+    """Rows of a dataset, by number; every copy, pickled or not, shares the rows of its process.
 
     Args:
         source: the arguments of `load`.
@@ -53,7 +53,7 @@ class Table:
         return len(self.indices)
 
     def __getitem__(self, number: int) -> Mapping[str, Any]:
-        """Return row `number`, counted round: seeds fewer than the rows are pairwise different rows."""
+        """Return row `number` modulo the number of rows: consecutive seeds, up to that number, give different rows."""
         return self.rows[int(self.indices[number % len(self.indices)])]
 
     def __deepcopy__(self, memo: dict) -> Table:
@@ -78,11 +78,11 @@ def load(
     Args:
         dataset: a .csv, .json, .jsonl or .parquet file, or an id of the hub, or a folder laid out like one.
         config: the hub dataset's configuration.
-        hub_split: which of its own splits to read; a file has only "train".
+        hub_split: which of the hub dataset's own splits to read; a file has only "train".
         split: keep the rows whose key lies in this split; None keeps all.
         key: columns that identify the content; () for all `columns`.
-        columns: columns that must be there; () for whatever there is.
-        first: read this many rows only, from the first on.
+        columns: columns that must be present; () for all columns of the table.
+        first: read only this many rows, from the first on.
         keep: a function of a module that gets the values of the `key` columns and tells whether to keep the row.
 
     Raises:
@@ -90,7 +90,7 @@ def load(
         RecipeError: the table cannot be read, lacks a column or has no row.
     """
     source = (str(dataset), config, hub_split, split, tuple(key), tuple(columns), first, keep)
-    return share(_load, *source).value  # hundreds of episodes begin at once: one of them reads
+    return share(_load, *source).value  # hundreds of episodes start at once, and only one of them reads
 
 
 def _load(
@@ -113,7 +113,7 @@ def _load(
     if split is not None or keep is not None:
         named = rows.select_columns(list(key)) if key else rows
         inside: list[bool] = []
-        for batch in named.iter(10_000):  # half a million rows: one by one would take much longer
+        for batch in named.iter(10_000):  # in batches, since half a million single rows would take much longer
             inside += [
                 in_split(_identity(values), split) and (keep is None or keep(*values))
                 for values in zip(*batch.values(), strict=True)
@@ -125,7 +125,7 @@ def _load(
 
 
 def _identity(values: tuple) -> str:
-    """Name a row by its values; the order inside a list does not count."""
+    """Return a name of a row that consists of its values; the order inside a list does not count."""
     return repr([sorted(map(str, value)) if isinstance(value, list) else str(value) for value in values])
 
 
@@ -141,6 +141,6 @@ def _read(dataset: str, config: str | None, hub_split: str) -> Any:
         if reader:
             return datasets.load_dataset(reader, data_files={"train": dataset}, split="train")
         return datasets.load_dataset(dataset, config, split=hub_split)
-    except Exception as error:  # datasets raises its own, pyarrow's, the hub's and the network's
+    except Exception as error:  # datasets raises its own errors, and those of pyarrow, the hub and the network
         cause = " ".join(str(error).split())[:300]
         raise RecipeError(f"The table {dataset!r} cannot be read ({type(error).__name__}: {cause}).") from error

@@ -1,4 +1,4 @@
-"""Household: find things in a room, do something to them, and put them where they are wanted."""
+"""Household: find things in a room, treat them, and put them in the wanted place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST = 200
 _PUT = re.compile(r"(?:put|place) (.+) (?:in/on|into|onto|in|on) (.+)")
 _TURN_ON = re.compile(r"(?:turn|switch) on (.+)")
 
-#: Task type -> ways to say it; {thing} and {place} come with article and preposition.
+#: Task type -> wordings; {thing} has its article, {place} its preposition.
 _GOALS = {
     "pick_and_place_simple": ("leave {thing} {place}", "find {thing}, its place is {place}"),
     "look_at_obj_in_light": ("hold {thing} under a lit {target}", "take {thing} to a {target} and switch that on"),
@@ -45,9 +45,9 @@ _DONE = {
 class Household(FreeTextEnv):
     """## Description
 
-    A room with furniture and things, and a task such as "wash a plate and leave it on a shelf". The six task types,
-    commands and manner of speaking of ALFWorld's text games (arXiv 2010.03768), with rooms, things and words of its
-    own, so that it runs without their data. For the originals see `ALFWorld-v0`.
+    A room with furniture and things, and a task such as "wash a plate and leave it on a shelf". It has the six task
+    types, the commands and the style of ALFWorld's text games (arXiv 2010.03768), but its own rooms, things and texts,
+    so that it needs no data. For the original games see `ALFWorld-v0`.
 
     ## Action Space
 
@@ -57,14 +57,13 @@ class Household(FreeTextEnv):
 
     ## Observation Space
 
-    Text: the task, what the last command showed, and, with `show_commands`, all commands that are possible now.
+    Text: the task, the result of the last command, and, with `show_commands`, all commands that are possible now.
 
     ## Starting State
 
-    One of four kinds of rooms with 7 to 27 receptacles, some of them closed, and 7 to 16 things, each where such a
-    thing may be and none of those asked for where it is wanted. The player stands in the middle with empty hands and
-    sees the receptacles only. Type and task are drawn uniformly from those of `tasks` and `split`. Depends on the seed
-    alone.
+    One of four kinds of rooms with 7 to 27 receptacles, some of them closed, and 7 to 16 things in usual places. No
+    thing of the task is in its target. The player stands in the middle with empty hands and sees only the receptacles.
+    Type and task are drawn uniformly from those of `tasks` and `split`. It depends on the seed alone.
 
     ## Rewards
 
@@ -72,22 +71,22 @@ class Household(FreeTextEnv):
 
     ## Episode End
 
-    Terminates when the task is done (success); where two things are asked for, both must be in or on the same
-    receptacle. Truncates after 50 commands. A command that is not possible now is not valid and counts for nothing; one
-    that only looks is not effective.
+    Terminates when the task is done (success); if the task has two things, both must be in or on the same receptacle.
+    Truncates after 50 commands. A command that is not possible now is not valid and is not counted; a command that only
+    looks is not effective.
 
     ## Arguments
 
     - `tasks=None`: a list of task types, None for all six: pick_and_place_simple, look_at_obj_in_light,
       pick_clean_then_place_in_recep, pick_heat_then_place_in_recep, pick_cool_then_place_in_recep,
       pick_two_obj_and_place.
-    - `split=None`: "val" is every fifth combination of type, room, thing and target, "train" the others, so that what
-      "val" asks for is never asked for in "train". None takes all.
+    - `split=None`: "val" is every fifth combination of type, room, thing and target, and "train" the others, so that no
+      task of "val" occurs in "train". None takes all.
     - `show_commands=True`: list the possible commands in every observation.
 
     ## Version History
 
-    - v0: first version. Unlike ALFWorld, a lamp is not switched off again and nothing is sliced.
+    - v0: first version. Unlike in ALFWorld, a lamp cannot be switched off again and nothing is sliced.
     """
 
     max_actions = _MAX_STEPS
@@ -122,7 +121,7 @@ class Household(FreeTextEnv):
         return self.render(), {}
 
     def step(self, action: str) -> Step:
-        """Do one command; what is not possible now leaves everything as it is."""
+        """Do one command; a command that is not possible now changes nothing."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         command = None if self._solved else self.house.commands().get(canonical(action))
         if command is None:
@@ -143,10 +142,10 @@ class Household(FreeTextEnv):
         """Return the commands that are possible now; [] before the first reset and once the task is done."""
         return [] if self.house is None or self._solved else list(self.house.commands())
 
-    # -- what the player is told --------------------------------------------------------------------------------------
+    # -- texts for the player -----------------------------------------------------------------------------------------
 
     def render(self) -> str:
-        """Return the task, what the last command showed, and the commands that are possible now."""
+        """Return the task, the result of the last command, and the commands that are possible now."""
         if self.house is None:
             return ""
         lines = [f"Your task: {self._goal}.", self._said]
@@ -171,7 +170,7 @@ class Household(FreeTextEnv):
         return f"{done} {self._contents()}" if verb == "open" else done
 
     def _contents(self) -> str:
-        """Return what can be seen of the receptacle the player stands at."""
+        """Return the visible contents of the receptacle at the player's place."""
         house, here = self.house, self.house.place
         if house.closed(here):
             return f"The {here} is closed."
@@ -191,7 +190,7 @@ class Household(FreeTextEnv):
         return commands[int(rng.integers(len(commands)))] if commands else ""
 
     def oracle(self) -> list[str]:
-        """Return a short plan by someone who knows where everything is, at most 12 commands from the start."""
+        """Return a short plan that uses the places of all things; from the start it has at most 12 commands."""
         plan: list[str] = []
         if self.house is not None and not self._solved:
             house = self.house.copy()
@@ -202,10 +201,10 @@ class Household(FreeTextEnv):
 
 
 def check_tasks(name: str, tasks: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the task types asked for, all for None; `name` is the environment's.
+    """Return the given task types, or all for None; `name` is that of the environment.
 
     Raises:
-        RecipeError: unless `tasks` is None or a list of ALFWorld's task types, none of them twice.
+        RecipeError: `tasks` is neither None nor a list of different task types of ALFWorld.
     """
     if tasks is None:
         return TASKS
@@ -216,9 +215,9 @@ def check_tasks(name: str, tasks: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def canonical(action: Any) -> str:
-    """Return a command as it is listed: lower case, single blanks, "put .. in/on .." as "move .. to ..".
+    """Return a command in its listed form: lower case, single blanks, "put .. in/on .." as "move .. to ..".
 
-    Anything that is no text or longer than any command becomes "".
+    A value that is no text, or is longer than any command, becomes "".
     """
     text = sanitise(action, _LONGEST + 1).lower() if isinstance(action, str) else ""
     if len(text) > _LONGEST:
@@ -231,7 +230,7 @@ def canonical(action: Any) -> str:
 
 
 def _goal(task: Task, rng: np.random.Generator) -> str:
-    """Return the task in words, one of two ways."""
+    """Return the task in one of two wordings."""
     ways = _GOALS[task.type]
     way = ways[int(rng.integers(len(ways)))]
     place = f"{in_or_on(task.target)} {a(task.target)}"

@@ -1,4 +1,4 @@
-"""Rooms, things and tasks of Household: what there is, what can be asked for, and a furnished room with its rules."""
+"""Rooms, things and tasks of Household, and `House`, a furnished room with its rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TASKS = (
     "pick_two_obj_and_place",
 )
 _PLACE, _LIGHT, _CLEAN, _HEAT, _COOL, _TWO = TASKS
-#: Task type -> the verb that does it, the kind of receptacle it needs, and what the thing is afterwards.
+#: Task type -> the verb that does it, the kind of receptacle that it needs, and the state of the thing afterwards.
 TREATMENTS = {
     _CLEAN: ("clean", "sinkbasin", "clean"),
     _HEAT: ("heat", "microwave", "hot"),
@@ -31,7 +31,7 @@ TREATMENTS = {
 LAMP = "desklamp"
 HAND = "hand"
 
-#: Room -> kind of receptacle -> fewest and most of them.
+#: Room -> kind of receptacle -> the least and the greatest number of them.
 _ROOMS = {
     "kitchen": "countertop 1-3 diningtable 1-2 cabinet 3-6 drawer 2-5 shelf 0-3 stoveburner 2-4 fridge 1-1 "
     "microwave 1-1 sinkbasin 1-1 garbagecan 1-1",
@@ -45,7 +45,7 @@ _ROOMS = {
 _OPENABLE = frozenset(["cabinet", "drawer", "fridge", "microwave", "safe", "laundryhamper"])
 _HOLLOW = _OPENABLE | frozenset(["sinkbasin", "garbagecan", "bathtub"])
 
-#: Things of one sort: in which rooms, on or in what, what can be done to them, their kinds.
+#: Things of one sort: their rooms, their receptacles, their treatments, their kinds.
 _SORTS = (
     (
         ("kitchen",),
@@ -90,7 +90,7 @@ _SORTS = (
 
 
 class Task(NamedTuple):
-    """What is asked for: `target` is a kind of receptacle, the lamp for look_at_obj_in_light."""
+    """A task; `target` is a kind of receptacle, or the lamp for look_at_obj_in_light."""
 
     type: str
     room: str
@@ -109,7 +109,7 @@ def _counts(room: str) -> dict[str, tuple[int, int]]:
 
 
 ROOMS = {room: _counts(room) for room in _ROOMS}
-#: Room -> kind of thing -> where it may be in that room, and what can be done to it.
+#: Room -> kind of thing -> its possible receptacles in that room, and its treatments.
 THINGS = {
     room: {
         thing: _Thing(tuple(kind for kind in places.split() if kind in ROOMS[room]), treatments)
@@ -152,22 +152,22 @@ def a(name: str) -> str:
 
 
 def in_or_on(receptacle: str) -> str:
-    """Return "in" for what has an inside, "on" for the rest; takes kinds only."""
+    """Return "in" for a hollow kind of receptacle, else "on"."""
     return "in" if receptacle in _HOLLOW else "on"
 
 
 @dataclass
 class House:
-    """A room with its receptacles and things, where the player is, and what a command does.
+    """A room with its receptacles and things, the place of the player, and the effects of commands.
 
     Attributes:
-        task: what is asked for.
+        task: the task in this room.
         receptacles: their names, such as "fridge 1".
-        at: thing -> receptacle it is in or on, or HAND.
-        opened: receptacles that stand open.
-        marks: thing -> what has been done to it: some of clean, hot, cold.
-        place: the receptacle the player stands at, None in the middle of the room.
-        lit: the lamp is on.
+        at: thing -> the receptacle that it is in or on, or HAND.
+        opened: the receptacles that are open.
+        marks: thing -> its states: some of clean, hot, cold.
+        place: the receptacle at which the player stands, None in the middle of the room.
+        lit: whether the lamp is on.
     """
 
     task: Task
@@ -179,7 +179,7 @@ class House:
     lit: bool = False
 
     def copy(self) -> House:
-        """Return a house that changes on its own."""
+        """Return a copy that changes independently."""
         twin = copy.copy(self)
         twin.at, twin.opened, twin.marks = dict(self.at), set(self.opened), dict(self.marks)
         return twin
@@ -194,11 +194,11 @@ class House:
         return kind(receptacle) in _OPENABLE
 
     def closed(self, receptacle: str) -> bool:
-        """Tell whether what is inside cannot be reached."""
+        """Tell whether the inside of a receptacle cannot be reached."""
         return self.openable(receptacle) and receptacle not in self.opened
 
     def visible(self) -> list[str]:
-        """Return the things in or on the receptacle the player stands at."""
+        """Return the things in or on the receptacle at which the player stands."""
         if self.place is None or self.closed(self.place):
             return []
         return [thing for thing, where in self.at.items() if where == self.place]
@@ -259,11 +259,11 @@ class House:
         return True
 
     def treated(self, thing: str) -> bool:
-        """Tell whether a thing is as the task wants it."""
+        """Tell whether a thing is in the state that the task wants."""
         return self.task.type not in TREATMENTS or TREATMENTS[self.task.type][2] in self.marks.get(thing, ())
 
     def delivered(self, thing: str) -> bool:
-        """Tell whether a thing is one that was asked for, treated and in its place."""
+        """Tell whether a thing belongs to the task, has been treated and is in its target."""
         return kind(thing) == self.task.thing and kind(self.at[thing]) == self.task.target and self.treated(thing)
 
     def lamp(self) -> str | None:
@@ -280,12 +280,12 @@ class House:
         return max(self.delivered_to().values(), default=0) >= (2 if self.task.type == _TWO else 1)
 
     def delivered_to(self) -> Counter[str]:
-        """Return how many of the things asked for are where, treated and in a place of the right kind."""
+        """Return receptacle of the target's kind -> number of treated things of the task in or on it."""
         return Counter(self.at[thing] for thing in self.at if self.delivered(thing))
 
 
 def furnish(task: Task, rng: np.random.Generator) -> House:
-    """Draw a room for a task: receptacles, the things asked for (none in its target), and others."""
+    """Draw a room for a task: receptacles, the things of the task (none in its target), and other things."""
     receptacles: list[str] = []
     for name, (low, high) in ROOMS[task.room].items():
         needed = max(low, 1) if name == task.target else low
@@ -310,14 +310,14 @@ def furnish(task: Task, rng: np.random.Generator) -> House:
 
 
 def next_command(house: House) -> str:
-    """Return the next command of a short plan by someone who knows where everything is; the task is not done yet."""
+    """Return the next command of a short plan that uses the places of all things; the task must not be done yet."""
     task, held, here = house.task, house.held, house.place
     goal = _destination(house)
     if held is None:
         wanted = [t for t in house.at if kind(t) == task.thing and not (house.at[t] == goal and house.treated(t))]
         thing = min(wanted, key=lambda thing: (not house.treated(thing), *_effort(house, house.at[thing])))
         return _reach(house, house.at[thing]) or f"take {thing} from {here}"
-    if kind(held) != task.thing:  # the hand must be free: put it down here, or else where nothing has to be opened
+    if kind(held) != task.thing:  # free the hand: put the thing down here, or else where nothing has to be opened
         spot = here if here is not None else next(name for name in house.receptacles if not house.openable(name))
         return _reach(house, spot) or f"move {held} to {here}"
     if task.type == _LIGHT:
@@ -330,7 +330,7 @@ def next_command(house: House) -> str:
 
 
 def _destination(house: House) -> str | None:
-    """Return the receptacle to fill: the first with the most of what was asked for, else one near at hand.
+    """Return the receptacle to fill: the first with most things of the task, or else one that is easy to reach.
 
     None where the target is the lamp.
     """
@@ -342,12 +342,12 @@ def _destination(house: House) -> str | None:
 
 
 def _effort(house: House, receptacle: str) -> tuple[bool, bool]:
-    """Return what it takes to reach into a receptacle, to compare: go there, open it."""
+    """Return whether the player must go to a receptacle, and must open it; as a key for comparison."""
     return receptacle != house.place, house.closed(receptacle)
 
 
 def _reach(house: House, receptacle: str) -> str | None:
-    """Return the command that brings the player nearer to reaching into a receptacle, None at the open one."""
+    """Return the next command towards reaching into a receptacle; None if the player is there and it is open."""
     if house.place != receptacle:
         return f"go to {receptacle}"
     return f"open {receptacle}" if house.closed(receptacle) else None

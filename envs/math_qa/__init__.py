@@ -1,4 +1,4 @@
-"""Mathematics in words: MetaMathQA and GSM8K, from tables or made on the spot."""
+"""Mathematics in words: MetaMathQA and GSM8K, from tables or generated."""
 
 from ragen_envs.math_qa.env import GSM8K, MetaMathQA
 

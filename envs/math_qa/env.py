@@ -11,7 +11,7 @@ from ragen_verl.errors import RecipeError
 
 
 class _MathQA(QuestionAnswer):
-    """What the two have in common; a subclass says how its dataset is laid out."""
+    """Base class of the two environments; a subclass describes the layout of its dataset."""
 
     instruction = (
         "Solve the mathematics problem. Answer with the final result alone, without the calculation. If the answer is "
@@ -38,26 +38,26 @@ class _MathQA(QuestionAnswer):
         if dataset is not None:
             hub_split, kept = self.rows(split)
             is_file = dataset.lower().endswith((".csv", ".json", ".jsonl", ".parquet"))
-            # a file is one set of rows, so there the split is always by content
+            # a file has no splits of its own, so its rows are split by content
             where = ("train", split) if is_file else (hub_split, kept)
             self._table = load(dataset, self.config, *where, self.key, self.columns)
 
     def rows(self, split: Split | None) -> tuple[str, Split | None]:
-        """Return which split of the hub's dataset `split` reads, and which part of its rows."""
+        """Return the split of the hub's dataset that `split` reads, and the part of its rows."""
         return "train", split
 
     def draw(self) -> tuple[str, str]:
-        """Return the row of the dataset that the seed stands for, or a generated problem."""
+        """Return the row of the dataset that belongs to the seed, or a generated problem."""
         if self._table is not None:
             question, answer = (str(self._table[self.seed][column]).strip() for column in self.columns)
             return question, answer.rpartition(self.mark)[2].strip()
-        while True:  # ends: of all questions about nine tenths are in "train", one tenth in "val"
+        while True:  # this ends: about nine tenths of all questions are in "train", and one tenth in "val"
             problem = generate(self.np_random, self.level)
             if in_split(problem.question, self.split):
                 return problem.question, str(problem.answer)
 
     def judge(self, answer: str) -> bool | None:
-        """Compare by value where the truth is a number, else sign by sign."""
+        """Compare by value where the truth is a number, else character by character."""
         if number(self.truth, whole=True) is not None and number(answer) is None:
             return None
         return same_mathematics(answer, self.truth)
@@ -72,8 +72,8 @@ class MetaMathQA(_MathQA):
 
     ## Action Space
 
-    Free text: the result. Read are signs, thousands commas, decimals, fractions a/b and \\frac{a}{b}, currency, a
-    unit behind the number, `\\boxed{}`, "the answer is". Nothing is evaluated.
+    Free text: the result. It may have signs, thousands commas, decimals, fractions a/b and \\frac{a}{b}, currency, a
+    unit after the number, `\\boxed{}` and "the answer is". Nothing is evaluated.
 
     ## Observation Space
 
@@ -86,18 +86,18 @@ class MetaMathQA(_MathQA):
 
     ## Rewards
 
-    1 / 2^k for a right answer after k wrong ones, 0 otherwise. Numbers are compared exactly by value, other truths
-    sign by sign without blanks and LaTeX decorations.
+    1 / 2^k for a right answer after k wrong ones, 0 otherwise. Numbers are compared exactly by value, other answers
+    character by character without blanks and LaTeX decorations.
 
     ## Episode End
 
-    Terminates with a right answer (success) or after `attempts` wrong ones. Text without an answer (no number
-    where one is asked for, nothing at all, more than 10,000 characters) is not valid and uses up no attempt.
+    Terminates with a right answer (success) or after `attempts` wrong ones. A text without an answer (no number where
+    the answer is one, an empty text, more than 10,000 characters) is not valid and uses up no attempt.
 
     ## Arguments
 
     - `dataset=None`: "meta-math/MetaMathQA", or a local table with its columns query, response and
-      original_question. Read with the package datasets, which verl brings.
+      original_question. It is read with the package datasets, which verl installs.
     - `split=None`: "train" or "val": nine tenths and one tenth of all problems. The split follows the original
       question, so no problem is in both, not even rephrased. None takes all.
     - `level=None`: 1, 2 or 3 for generated problems, None for all of them.
@@ -105,7 +105,7 @@ class MetaMathQA(_MathQA):
 
     ## Version History
 
-    - v0: first version. Unlike the original, training and validation rows can be kept apart, the budget allows the
+    - v0: first version. Unlike in the original, training and validation rows can be separated, the budget allows the
       retries, and numbers are compared by value.
     """
 
@@ -145,10 +145,10 @@ class GSM8K(_MathQA):
 
     ## Arguments
 
-    - `dataset=None`: "openai/gsm8k", or a local table with its columns question and answer. Read with
-      the package datasets, which verl brings.
-    - `split=None`: "train" or "val". Of the hub's dataset these are its own train and test sets (None: train); of a
-      file and of generated problems nine tenths and one tenth, by content (None: all).
+    - `dataset=None`: "openai/gsm8k", or a local table with its columns question and answer. It is read with
+      the package datasets, which verl installs.
+    - `split=None`: "train" or "val". In the hub's dataset these are its own train and test sets (None: train); in a
+      file and in generated problems they are nine tenths and one tenth, by content (None: all).
     - `level=None`: 1, 2 or 3 for generated problems, None for all of them.
     - `attempts=5`: judged answers per episode.
 

@@ -28,7 +28,7 @@ class _Draw:
         self.level = level
 
     def number(self, low: int, high: int) -> int:
-        """Return a number from `low` to `high` (both included), the upper end three times as far per further level."""
+        """Return a number from `low` to `high`, both included; each further level triples the range."""
         return int(self.rng.integers(low, low + (high - low) * 3 ** (self.level - 1) + 1))
 
     def pick(self, words: tuple[str, ...], n: int = 1) -> list[str]:
@@ -39,7 +39,7 @@ class _Draw:
 def generate(rng: np.random.Generator, level: int | None = None) -> Problem:
     """Return a problem of `level` (None: any), drawn with `rng`.
 
-    Level 1 takes one or two operations on small numbers; levels 2 and 3 add a step each and use larger numbers.
+    Level 1 needs one or two operations on small numbers; levels 2 and 3 add one step each and use larger numbers.
     """
     level = int(rng.integers(1, 4)) if level is None else level
     family = FAMILIES[int(rng.integers(len(FAMILIES)))]

@@ -31,8 +31,8 @@ _CALLS = {"search": "search", "finish": "finish", "answer": "finish"}
 class SearchQA(FreeTextEnv):
     """## Description
 
-    A question whose answer stands in a corpus that can only be searched. Rules of RAGEN-2's search environment (arXiv
-    2604.06268); the forms in tags are those of Search-R1 (arXiv 2503.09516). Local search is BM25 by the package bm25s:
+    A question whose answer is in a corpus that can only be searched. The rules are those of RAGEN-2's search
+    environment (arXiv 2604.06268); the tags are those of Search-R1 (arXiv 2503.09516). Local search is BM25 by bm25s:
     `make add PACKAGE="ragen-verl[search]"`, or outside a checkout `pip install "ragen-verl[search]"`.
 
     ## Action Space
@@ -41,7 +41,7 @@ class SearchQA(FreeTextEnv):
 
     ## Observation Space
 
-    Text: the question and, after a search, the passages found: at most 800 characters of each, 4,000 together.
+    Text: the question and, after a search, the passages found: at most 800 characters of each, and 4,000 in total.
 
     ## Starting State
 
@@ -56,7 +56,8 @@ class SearchQA(FreeTextEnv):
 
     ## Episode End
 
-    Terminates on finishing; success is what "threshold" pays for, with "em" an exact match. Truncates after 10 actions.
+    Terminates on finishing; success is a reward of 1 under "threshold", or with "em" an exact match. Truncates after 10
+    actions.
 
     ## Arguments
 
@@ -69,13 +70,13 @@ class SearchQA(FreeTextEnv):
     - `reward="threshold"`, `f1_threshold=0.3`: see Rewards; the threshold goes with all but "em".
     - `url=None`: a server to search instead of a corpus, which then may not be given. It gets a POST with `query` and
       `top_k`, as well as `queries` and `topk`, and answers `{"results": [{"content": ..}]}` (RAGEN-2) or
-      `{"result": [[{"document": {"contents": ..}}]]}` (Search-R1). One that gives no answer raises ConnectionError.
+      `{"result": [[{"document": {"contents": ..}}]]}` (Search-R1). A server without an answer raises ConnectionError.
     - `timeout=30.0`, `retries=3`: seconds per attempt, attempts after the first; for `url`.
 
     ## Version History
 
-    - v0: first version. Unlike RAGEN-2, a text that is no action is not taken for an answer, and a server that is down
-      ends the episode with an error, not with a passage that says so.
+    - v0: first version. Unlike in RAGEN-2, a text that is no action is not treated as an answer, and a server that is
+      down ends the episode with an error, not with a passage that reports it.
     """
 
     max_actions = 5
@@ -132,7 +133,7 @@ class SearchQA(FreeTextEnv):
 
     @property
     def question(self) -> Question | None:
-        """What is asked; None before the first reset."""
+        """The question of the episode; None before the first reset."""
         return None if self._number is None else self.library.questions[self._number]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -143,10 +144,10 @@ class SearchQA(FreeTextEnv):
         return self.render(), {}
 
     def step(self, action: str) -> Step:
-        """Search or answer; any other text leaves everything as it is.
+        """Search or answer; any other text changes nothing.
 
         Raises:
-            ConnectionError: if the server at `url` gives no usable answer.
+            ConnectionError: the server at `url` gives no usable answer.
         """
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         call = parse_call(action, _CALLS)
@@ -203,7 +204,7 @@ class SearchQA(FreeTextEnv):
         )
 
     def render(self) -> str:
-        """Return the question and what the last action brought."""
+        """Return the question and the result of the last action."""
         if self.question is None:
             return ""
         return f"Question: {self.question.question}" + (f"\n{self._said}" if self._said else "")
@@ -219,7 +220,7 @@ class SearchQA(FreeTextEnv):
     def oracle(self) -> list[str]:
         """Return the searches that lead to the answer, then the answer; [] once answered.
 
-        Questions of a file give no passages to look up: there the search is for the question itself.
+        Questions of a file do not name their passages, so there the search is for the question itself.
         """
         question = self.question
         if question is None or self._answer is not None:
@@ -258,7 +259,7 @@ def _library(corpus: str | None, questions: str | None, local: bool) -> Library:
 
 
 def _lines(path: str, what: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the objects of a JSONL file; RecipeError names the line that is none."""
+    """Yield the objects of a JSONL file; a RecipeError names a line that is no object."""
     file = Path(path)
     if not file.is_file():
         raise RecipeError(f"SearchQA's {what} {path!r} is no file: give the path of a JSONL file.")

@@ -1,7 +1,7 @@
-"""A small invented country as passages and questions about it: the corpus SearchQA has without any download.
+"""A small invented country: passages, and questions about them; the corpus of SearchQA without any download.
 
-Everything follows from one fixed seed: rivers, towns, people, companies and books that refer to each other. Every
-question has one answer, which stands in one passage, or takes two that follow from one another.
+One fixed seed determines everything: rivers, towns, people, companies and books that refer to each other. Every
+question has one answer. It is in one passage, or needs two passages of which the first leads to the second.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Question(NamedTuple):
 
 
 def world() -> tuple[list[Passage], list[Question]]:
-    """Return the passages and the questions; the same ones at every call."""
+    """Return the passages and the questions; every call returns the same."""
     rng = np.random.default_rng(_SEED)
     passages: list[Passage] = []
     questions: list[Question] = []

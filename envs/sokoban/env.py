@@ -1,4 +1,4 @@
-"""Sokoban: push every box onto a target; what is pushed into a corner stays there."""
+"""Sokoban: push every box onto a target; a box in a corner cannot be moved again."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Sokoban(Puzzle):
 
     ## Action Space
 
-    The names Up, Down, Left, Right, in this order. Each moves one cell and pushes the box in front, if any. If a
-    wall or, behind the box, a wall or another box is in the way, nothing moves.
+    The names Up, Down, Left, Right, in this order. Each moves one cell and pushes the box in front, if any. Nothing
+    moves if there is a wall in front, or a wall or another box behind the box.
 
     ## Observation Space
 
@@ -48,7 +48,7 @@ class Sokoban(Puzzle):
 
     ## Starting State
 
-    A room carved by a random walk, from `ragen_envs.sokoban.levels`, solvable by construction. It depends on the
+    A room that a random walk carves (`ragen_envs.sokoban.levels`); it is solvable by construction. It depends on the
     seed alone.
 
     ## Rewards
@@ -64,13 +64,13 @@ class Sokoban(Puzzle):
 
     - `dim=(6, 6)`: rows and columns of the board, its border of walls included, each 5 to 20.
     - `boxes=1`: number of boxes, 1 to 5.
-    - `search_depth=300`: how many steps the level generator may go back from the solved room.
+    - `search_depth=300`: the number of steps that the level generator may go back from the solved room.
     - `observation_format="grid"`: grid, coord or grid_coord.
     - `vocabulary="default"`: "letters" draws W wall, . floor, G target, C box on a target, B box, A player,
       @ player on a target.
     - `search="breadth_first"`: how the level generator searches; "depth_first" draws from the distribution of RAGEN's
-      released generator. With one box the two are alike: shortest solutions of 4.1 and 4.0 moves on average on 6 x 6.
-      With two boxes breadth first gives harder levels: 6.6 moves against 5.8 on 8 x 8 with search depth 10.
+      released generator. With one box the two are similar: shortest solutions of 4.1 and 4.0 moves on average on 6 x 6.
+      With two boxes breadth first gives harder levels: 6.6 instead of 5.8 moves on 8 x 8 with search depth 10.
 
     Registered variants: `SimpleSokoban-v0` (these defaults), `LargerSokoban-v0` (8 x 8, 2 boxes, search depth 10,
     depth_first), `SokobanNewVocab-v0` (letters, search depth 30; the paper's SokobanNewVocab), `CoordSokoban-v0`
@@ -78,7 +78,7 @@ class Sokoban(Puzzle):
 
     ## Version History
 
-    - v0: first version. Levels come from this package's own generator: another random stream than gym-sokoban's.
+    - v0: first version. Levels come from this package's own generator, whose random stream is not gym-sokoban's.
     """
 
     actions = ("Up", "Down", "Left", "Right")
@@ -134,7 +134,7 @@ class Sokoban(Puzzle):
         return self.render(), {}
 
     def step(self, action: str) -> Step:
-        """Move or push; an unknown name leaves everything as it is."""
+        """Move or push; an unknown name changes nothing."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         name = self.name_of(action)
         if name is None or self._solved():
@@ -148,7 +148,7 @@ class Sokoban(Puzzle):
         return self._result(reward, valid=True, effective=self.player != player)
 
     def after(self, name: str, player: int, boxes: int) -> tuple[int, int]:
-        """Return (player, mask of boxes) after the move `name` from the given ones; unchanged if it is blocked."""
+        """Return (player, mask of boxes) after the move `name`; unchanged if the move is blocked."""
         down, right = DIRECTIONS[name]
         delta = down * self.dim[1] + right
         ahead, beyond = player + delta, player + 2 * delta
@@ -167,7 +167,7 @@ class Sokoban(Puzzle):
         return self.boxes == self.level.targets
 
     def render(self) -> str:
-        """Return the board as text, in the format asked for."""
+        """Return the board as text, in the wanted format."""
         if self.level is None:
             return ""
         targets, boxes, player = self.level.targets, self.boxes, 1 << self.player
@@ -198,7 +198,7 @@ class Sokoban(Puzzle):
     def oracle(self) -> list[str]:
         """Return a shortest solution from the current state.
 
-        [] if it is solved, cannot be solved any more, or takes a search of more than 200,000 states.
+        It is [] if the level is solved, cannot be solved any more, or needs a search of more than 200,000 states.
         """
         if self.level is None or self._solved():
             return []
@@ -219,14 +219,14 @@ class Sokoban(Puzzle):
         return []
 
     def _dead_cells(self) -> int:
-        """Return the mask of cells from which a box can reach no target, whatever else is on the board."""
+        """Return the mask of cells from which a box can reach no target, even on a board without other boxes."""
         walls, columns = self.level.walls, self.dim[1]
         alive = self.level.targets
         pending = [cell for cell in range(alive.bit_length()) if alive >> cell & 1]
         while pending:
             cell = pending.pop()
             for down, right in DIRECTIONS.values():
-                # Pull the box one cell back: the player needs the cell it comes to and the one behind that.
+                # Pull the box one cell back: the player needs the box's new cell and the cell behind it.
                 delta = down * columns + right
                 back = cell + delta
                 if not (walls | alive) >> back & 1 and not walls >> back + delta & 1:

@@ -1,9 +1,9 @@
-"""Sokoban levels: drawn from a generator, solvable by construction, in bounded time.
+"""Sokoban levels: drawn at random in bounded time, and solvable by construction.
 
-A level is made the way RAGEN makes them (arXiv 2504.20073, after gym-sokoban): a random walk carves a room, targets
+A level is made in the same way as in RAGEN (arXiv 2504.20073, after gym-sokoban): a random walk carves a room, targets
 and player are placed on its floor, the boxes start on the targets and are pulled away from them in a search for the
 hardest arrangement. Every pull can be undone by a push, so every level found this way can be solved. There are two such
-searches: breadth first, which finds the hardest, and depth first, as released.
+searches: breadth first, which finds the hardest arrangement, and depth first, as in RAGEN's released code.
 
 Boards are flat: cell (row, column) is row * columns + column, and sets of cells are bit masks in ints.
 """
@@ -26,7 +26,7 @@ _SHAPES = (
 )
 _HEADINGS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 _TURN_PROBABILITY = 0.35
-_MAX_STATES = 20_000  # of one search: some 50 ms; a room of 8x8 with 2 boxes has about 3000 states
+_MAX_STATES = 20_000  # limit of one search, about 50 ms; a room of 8x8 with 2 boxes has about 3000 states
 _MAX_TRIES = 200
 
 
@@ -55,14 +55,14 @@ def generate(
     """Draw a level; the same state of `rng` gives the same level.
 
     Args:
-        rng: the only source of chance. A room that does not work is followed by the next one from the same stream.
+        rng: the only source of randomness. After a room that does not work, the next is drawn from the same stream.
         rows, columns: size of the board, its border of walls included.
         boxes: number of boxes and targets.
-        search_depth: player steps the search may go back from the solved room; the level can be solved in fewer.
+        search_depth: how many player steps the search may go back from the solved room; a solution has fewer steps.
         depth_first: draw from the distribution of RAGEN's released generator; otherwise levels are a little harder.
 
     Raises:
-        RecipeError: if 200 rooms in a row had no place for the boxes or no way to move them.
+        RecipeError: 200 rooms in succession had no place for the boxes or no way to move them.
     """
     for _ in range(_MAX_TRIES):
         floor = carve(rng, rows, columns, beyond=depth_first)
@@ -88,7 +88,8 @@ def generate(
 def carve(rng: np.random.Generator, rows: int, columns: int, *, beyond: bool = False) -> int:
     """Return the floor of a room as a mask: the trace of a random walk that carves a shape at every step.
 
-    With `beyond` the walk may begin on the lower and right border, as released, from where its first step goes inside.
+    With `beyond` the walk may start on the lower and right border, as in the released code; its first step then goes
+    inside.
     """
     steps = int(1.7 * (rows + columns))
     turns = (rng.random(steps) < _TURN_PROBABILITY).tolist()
@@ -117,29 +118,29 @@ def pull_apart(floor: int, columns: int, player: int, targets: list[int], depth:
     the target they came from), over states in which every target is uncovered. As there, a step drags along the box
     behind the player if there is one.
 
-    The search is not RAGEN's (`pull_apart_depth_first` is): breadth first, over each arrangement of player and boxes
-    once. The changes counted are those on a shortest way to the arrangement, so a high score means that the boxes do
-    have to be pushed in turn, and `depth` bounds the length of a solution. With one box the two agree on what is
-    best, the largest distance, so that 6 x 6 levels take 4.1 moves here and 4.0 there; with two boxes on 8 x 8 and a
-    depth of 10 it is 6.6 and 5.8 (means of shortest solutions).
+    This search is not RAGEN's (`pull_apart_depth_first` is). It is breadth first and visits each arrangement of player
+    and boxes once. It counts the changes on a shortest way to the arrangement, so a high score means that the boxes
+    really have to be pushed in turn, and `depth` bounds the length of a solution. With one box both searches prefer the
+    largest distance: 6 x 6 levels need 4.1 moves here and 4.0 there; with two boxes on 8 x 8 and a depth of 10 they
+    need 6.6 and 5.8 moves (means of shortest solutions).
 
     Args:
         floor: mask of the cells that are not walls.
-        columns: of the board.
-        player: cell to start from.
+        columns: the number of columns of the board.
+        player: the cell to start from.
         targets: cells of the targets; box k starts on target k.
         depth: a state is considered if it is fewer than `depth` steps away.
 
     Returns:
-        (player, mask of the boxes, sum of the distances) of the best state, the nearest among equals; None if no
-        state has all boxes off the targets.
+        (player, mask of the boxes, sum of the distances) of the best state, and of the nearest of several; None if
+        every state has a box on a target.
     """
     size = floor.bit_length()
     ways = [_ways(floor, columns, cell) for cell in range(size)]
     away = [_distances(target, columns, size) for target in targets]
     on_target = _mask(targets)
     best_score, best = 0, None
-    # A configuration is everything but the player: steps that pull no box pass it on as it is.
+    # A configuration is the state without the player; a step that pulls no box does not change it.
     solved = (on_target, tuple(targets), -1, 0, 0)  # mask, cell of each box, last box pulled, changes, distance
     frontier = [(player, solved)]
     shift = size.bit_length()
@@ -181,9 +182,9 @@ def pull_apart_depth_first(
 ) -> tuple[int, int, int] | None:
     """Search as `pull_apart` does, in the order of RAGEN's released generator; arguments and result are the same.
 
-    Depth first, Up before Down, Left and Right: an arrangement is scored on the way that came upon it first, and not
-    entered again on a shorter one. A state counts where the player stands on no target. An arrangement is told apart
-    from the same one in which a box has left its target and come back; it is at most `depth - 2` steps away.
+    Depth first, Up before Down, Left and Right: an arrangement is scored on the way that reached it first, and is not
+    visited again on a shorter way. A state counts if the player is on no target. Two equal arrangements are different
+    if in one of them a box has left its target and returned. An arrangement is at most `depth - 2` steps away.
     """
     size = floor.bit_length()
     ways = [_ways(floor, columns, cell) for cell in range(size)]
@@ -215,7 +216,7 @@ def pull_apart_depth_first(
 
 
 def _ways(floor: int, columns: int, cell: int) -> list[tuple[int, int, int, int]]:
-    """Return, for each step from `cell`: where it leads, its bit, the cell behind `cell`, its bit."""
+    """Return, for each step from `cell`: the new cell, its bit, the cell behind `cell`, its bit."""
     if not floor >> cell & 1:
         return []
     deltas = (-columns, columns, -1, 1)
@@ -232,10 +233,10 @@ def _mask(cells: list[int]) -> int:
 
 
 def _step_aside(rng: np.random.Generator, free: int, columns: int, player: int, displacement: int) -> int:
-    """Walk the player 1 to 3 steps away from where the search left it, in some levels, over cells not yet visited.
+    """In some levels, move the player 1 to 3 steps away from its place after the search, over cells not yet visited.
 
-    RAGEN's addition: otherwise the player would always stand beside the box pulled last. More often (0.8 instead of
-    0.5) in levels that one push would solve.
+    RAGEN added this: otherwise the player would always stand beside the box that was pulled last. The probability is
+    0.5, and 0.8 in levels that one push would solve.
     """
     if rng.random() >= (0.8 if displacement == 1 else 0.5):
         return player

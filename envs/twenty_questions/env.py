@@ -1,4 +1,4 @@
-"""Twenty Questions: find out by yes-or-no questions which thing is meant."""
+"""Twenty Questions: guess a secret thing with yes-or-no questions."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _TABLE = Path(__file__).parent / "things.txt"
 _YES, _NO, _UNKNOWN = "Yes.", "No.", "I don't know."
 _LONGEST = 300
 _GUESS = re.compile(r"(?:(?:is it|is this|it is|it s|is the answer|my guess is|i guess) )?(?:(?:an?|the) )?(.+)")
-_NEGATIONS = frozenset(("not", "cannot", "never", "without", "no", "t"))  # t: what is left of n't
+_NEGATIONS = frozenset(("not", "cannot", "never", "without", "no", "t"))  # t: the last part of n't
 _LONGEST_PHRASE = 6
 
 
 class TwentyQuestions(FreeTextEnv):
     """## Description
 
-    A thing is meant; the player asks questions to be answered by yes or no and guesses. The offline answerer is a table
-    of 313 things by 68 attributes, so that every answer is consistent; a chat endpoint can take its place.
+    There is a secret thing; the player asks questions whose answer is yes or no, and guesses. The offline answerer is a
+    table of 313 things by 68 attributes, so that every answer is consistent; a chat endpoint can replace it.
 
     ## Action Space
 
@@ -55,10 +55,10 @@ class TwentyQuestions(FreeTextEnv):
 
     ## Arguments
 
-    - `questions=20`: how many, 1 to 100; also the budget of actions.
+    - `questions=20`: the number of questions, 1 to 100; also the budget of actions.
     - `answerer_url=None`: an OpenAI-compatible endpoint, such as "http://localhost:8000/v1", that answers instead of
       the table. It is told the thing and asked at temperature 0; guesses are still judged by name. The key is read from
-      the environment variable OPENAI_API_KEY. One that gives no answer raises ConnectionError.
+      the environment variable OPENAI_API_KEY. An endpoint without an answer raises ConnectionError.
     - `answerer_model=None`: the model to ask there; goes with `answerer_url`.
     - `timeout=30.0`, `retries=3`: seconds per attempt, attempts after the first; for `answerer_url`.
 
@@ -99,7 +99,7 @@ class TwentyQuestions(FreeTextEnv):
         self._won = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Think of a thing."""
+        """Draw a secret thing."""
         super().reset(seed=seed)
         names = list(table().things)
         self.secret = names[int(self.np_random.integers(len(names)))]
@@ -107,10 +107,10 @@ class TwentyQuestions(FreeTextEnv):
         return self.render(), {}
 
     def step(self, action: str) -> Step:
-        """Answer a question or judge a guess; what is neither leaves everything as it is.
+        """Answer a question or judge a guess; any other text changes nothing.
 
         Raises:
-            ConnectionError: if the endpoint gives no usable answer.
+            ConnectionError: the endpoint gives no usable answer.
         """
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         question = sanitise(action, _LONGEST + 1) if isinstance(action, str) else ""
@@ -134,7 +134,7 @@ class TwentyQuestions(FreeTextEnv):
         return _ask_endpoint(self.secret, question, self.answerer_url, self.answerer_model, self.timeout, self.retries)
 
     def render(self) -> str:
-        """Return the last question with its answer, and how many are left."""
+        """Return the last question with its answer, and the number of questions left."""
         left = f"Questions left: {self.questions - len(self.asked)}"
         if not self.asked:
             return f"I am thinking of a thing. {left}"
@@ -152,7 +152,7 @@ class TwentyQuestions(FreeTextEnv):
     def oracle(self) -> list[str]:
         """Return the questions of a player who knows the table but not the thing; [] once the game is over.
 
-        Each question splits what is still possible as evenly as can be; the answers are those of the table.
+        Each question splits the things that are still possible as evenly as it can; the answers are those of the table.
         """
         if not self.secret or self._over():
             return []
@@ -166,7 +166,7 @@ class TwentyQuestions(FreeTextEnv):
         return [*plan, *(f"guess[{thing}]" for thing in possible)]
 
     def _possible(self) -> list[str]:
-        """Return the things that agree with everything asked so far."""
+        """Return the things that agree with all answers so far."""
         known = table()
         possible = list(known.things)
         for question, answer in self.asked:
@@ -179,14 +179,14 @@ class TwentyQuestions(FreeTextEnv):
 
 
 class Reading(NamedTuple):
-    """What a question asks for: attributes, none where it is not understood, and whether one of them is enough."""
+    """The meaning of a question: its attributes (none if it is not understood), and whether one of them is enough."""
 
     attributes: tuple[str, ...]
     either: bool
 
 
 class Table(NamedTuple):
-    """What the offline answerer knows; shared by all instances of this process and never changed."""
+    """The knowledge of the offline answerer; shared by all instances of this process and never changed."""
 
     questions: Mapping[str, str]  # attribute -> how it is asked
     phrases: Mapping[tuple[str, ...], str]  # words that ask for an attribute -> the attribute
@@ -194,7 +194,7 @@ class Table(NamedTuple):
     names: Mapping[tuple[str, ...], str]  # words of a name -> the name in `things`
 
     def read(self, question: str) -> Reading:
-        """Find the attributes a question names; no word counts twice, and longer phrases go first."""
+        """Find the attributes that a question names; no word counts twice, and longer phrases have priority."""
         said, found = words(question), []
         either, negated = "or" in said, bool(_NEGATIONS.intersection(said))
         for size in range(_LONGEST_PHRASE, 0, -1):
@@ -213,7 +213,7 @@ class Table(NamedTuple):
         return _YES if (any(has) if asked.either else all(has)) else _NO
 
     def guess(self, question: str) -> str | None:
-        """Return the thing a text guesses, "" for one that is not in the table, None if it is a question."""
+        """Return the thing that a text guesses, "" if it is not in the table, None if the text is a question."""
         call = parse_call(question, ("guess",))
         match = _GUESS.fullmatch(" ".join(words(call[1] if call else question)))
         found = self.names.get(tuple(match[1].split())) if match else None

@@ -1,4 +1,4 @@
-"""WebShop (arXiv 2207.01206) in Python alone: shop, search, goals and score."""
+"""WebShop (arXiv 2207.01206) in pure Python: shop, search, goals and score."""
 
 from ragen_envs.webshop.env import WebShop
 

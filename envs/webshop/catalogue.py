@@ -1,4 +1,4 @@
-"""What a shop consists of: products, goals, the search index."""
+"""The contents of a shop: products, goals and the search index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_OPTIONS = 300
 
 @dataclass(frozen=True)
 class Product:
-    """One thing on sale, every text on one line; `options` maps the name of a choice to its values."""
+    """A product; every text is one line, and `options` maps the name of a choice to its values."""
 
     asin: str
     title: str
@@ -34,14 +34,14 @@ class Product:
 
     @property
     def text(self) -> str:
-        """What search looks at."""
+        """The text that is searched."""
         options = " ".join(value for values in self.options.values() for value in values)
         return f"{self.title} {self.query} {self.description} {' '.join(self.features)} {options}"
 
 
 @dataclass(frozen=True)
 class Goal:
-    """What is to be bought: `product` is the one the goal was made for, `options` the values asked for."""
+    """A purchase to make; the goal was made for `product`, and `options` are the wanted values."""
 
     product: Product
     instruction: str
@@ -52,7 +52,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Products, goals and the search index; shared by instances and threads, so never changed."""
+    """Products, goals and the search index; instances and threads share it, so it is never changed."""
 
     products: tuple[Product, ...]
     goals: tuple[Goal, ...]
@@ -78,12 +78,12 @@ class Catalogue:
 
 
 def typable(text: Any, limit: int = 200) -> str:
-    """Return `text` cleaned, without what an answer could not hold: answer tags, chat tokens, the separator `||`."""
+    """Return `text` sanitised, without parts that an answer cannot contain: answer tags, chat tokens, separators."""
     return sanitise(re.sub(r"\|(?:\s*\|)+", "|", _UNTYPABLE.sub(" ", str(text))), limit)
 
 
 def clickable_options(raw: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, ...]]:
-    """Return options in lower case, without empty values, values that are buttons and more than 300 values."""
+    """Return options in lower case, without empty values and names of buttons, and at most 300 values of each."""
     options: dict[str, tuple[str, ...]] = {}
     for name, values in raw.items():
         texts = dict.fromkeys(typable(value).lower() for value in values)
@@ -96,7 +96,7 @@ def clickable_options(raw: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, 
 def price_limit(price: float, rng: np.random.Generator) -> float:
     """Draw a limit above `price`: the larger of two of the next four multiples of ten, as the original does.
 
-    Infinite where fewer than two lie below 1,000.
+    The limit is infinite where fewer than two of them are below 1,000.
     """
     above = [10.0 * tens for tens in range(1, 100) if 10.0 * tens > price][:4]
     return float(rng.choice(above, 2, replace=False).max()) if len(above) >= 2 else float("inf")

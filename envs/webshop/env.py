@@ -23,24 +23,24 @@ _HOME, _PREVIOUS, _NEXT, *_DETAILS, _BUY = BUTTONS
 class WebShop(FreeTextEnv):
     """## Description
 
-    A web shop and an instruction that says what to buy: kind of product, attributes, options, price limit. The task,
-    actions, pages and score of WebShop (arXiv 2207.01206) with the rules RAGEN plays it by (arXiv 2504.20073), in
-    Python alone. Search is BM25 by the package bm25s:
+    A web shop and an instruction that says what to buy: kind of product, attributes, options, price limit. It has the
+    task, actions, pages and score of WebShop (arXiv 2207.01206) with the rules of RAGEN (arXiv 2504.20073), in pure
+    Python. Search is BM25 by the package bm25s:
     `make add PACKAGE="ragen-verl[search]"`, or outside a checkout `pip install "ragen-verl[search]"`.
 
     ## Action Space
 
-    Text: `search[keywords]` on the search page, elsewhere `click[...]` on what the page lists; in any case. The actions
-    at hand end every observation.
+    Text: `search[keywords]` on the search page, and `click[...]` with a listed name on the other pages; in any case.
+    Every observation ends with the available actions.
 
     ## Observation Space
 
-    Text: the instruction, the page, the actions at hand. Pages: search; results, ten of at most 50 per page; item, with
-    price and options; its description, features and, with `show_attributes`, attributes; the receipt.
+    Text: the instruction, the page, the available actions. The pages are: search; results (at most 50, ten on each
+    page); item, with price and options; its description, features and, with `show_attributes`, attributes; the receipt.
 
     ## Starting State
 
-    The search page with a goal drawn uniformly from `split`. Depends on the seed alone.
+    The search page with a goal drawn uniformly from `split`. It depends on the seed alone.
 
     ## Rewards
 
@@ -56,17 +56,17 @@ class WebShop(FreeTextEnv):
 
     - `reward="dense"`: or "binary".
     - `split="train"`: "train", "val" or "test": in a fixed order the first 500 goals are for test, the next 1,000
-      for val, all others for train; of fewer than 3,000 a sixth and a third.
-    - `products=None`: how many; by default 1,500 made-up ones, or all of `data_dir`.
-    - `data_dir=None`: folder with the original's items_shuffle.json, items_ins_v2.json and items_human_ins.json (the
-      last one may be missing: synthetic goals).
-    - `show_attributes=False`: items have a page with their attributes.
+      for val, all others for train; with fewer than 3,000 goals test gets a sixth and val a third.
+    - `products=None`: the number of products; by default 1,500 generated ones, or all of `data_dir`.
+    - `data_dir=None`: folder with the original's items_shuffle.json, items_ins_v2.json and items_human_ins.json (if the
+      last one is missing, goals are synthetic).
+    - `show_attributes=False`: whether items have a page with their attributes.
 
     ## Version History
 
-    - v0: first version. Unlike the original: BM25 by another library, so ranks differ; what counts as a noun of a title
-      is decided by lists, not by a tagger; prices drawn from ranges and price limits depend on the product alone; there
-      are no reviews. Unlike RAGEN, no sentence names a budget that is not the budget.
+    - v0: first version. Differences from the original: BM25 is by another library, so ranks differ; lists, not a
+      tagger, decide which words of a title are nouns; prices drawn from ranges and price limits depend on the product
+      alone; there are no reviews. Unlike in RAGEN, no sentence names a wrong budget.
     """
 
     max_actions = 9
@@ -118,12 +118,12 @@ class WebShop(FreeTextEnv):
 
     @property
     def goal(self) -> Goal | None:
-        """What to buy; None before the first reset."""
+        """The goal of the episode; None before the first reset."""
         return None if self._goal_number is None else self.catalogue.goals[self._goal_number]
 
     @property
     def product(self) -> Product | None:
-        """What the item page shows."""
+        """The product of the item page."""
         return self.catalogue.by_asin.get(self.asin)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -135,7 +135,7 @@ class WebShop(FreeTextEnv):
         return self.render(), {}
 
     def step(self, action: str) -> Step:
-        """Search or click; what the page does not offer changes nothing."""
+        """Search or click; an action that the page does not offer changes nothing."""
         _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         call = parse_call(action, ("search", "click"))
         before = self._state()
@@ -164,7 +164,7 @@ class WebShop(FreeTextEnv):
     # -- the shop -----------------------------------------------------------------------------------------------------
 
     def _act(self, name: str, argument: str) -> bool:
-        """Do what the page offers under this name; tell whether it offers it."""
+        """Do an action if the page offers it; return whether it does."""
         if name == "search":
             if self.page != "search" or not argument:
                 return False
@@ -195,7 +195,7 @@ class WebShop(FreeTextEnv):
 
     def _choose(self, value: str) -> None:
         names = [name for name, values in self.product.options.items() if value in values]
-        # One value under two names is rare; the second click on it then chooses it under the second name.
+        # In the rare case of one value under two names, the second click chooses it under the second name.
         self.chosen[next((name for name in names if self.chosen.get(name) != value), names[0])] = value
 
     def _shown(self) -> list[Product]:
@@ -203,7 +203,7 @@ class WebShop(FreeTextEnv):
         return [self.catalogue.products[place] for place in self.results[first : first + _PER_PAGE]]
 
     def clickables(self) -> list[str]:
-        """Return what the page lets one click, in lower case."""
+        """Return the names that can be clicked on the page, in lower case."""
         if self.page == "results":
             last_page = (self.results_page + 1) * _PER_PAGE >= len(self.results)
             links = [_HOME] + [_PREVIOUS] * (self.results_page > 0) + [_NEXT] * (not last_page)
@@ -214,13 +214,13 @@ class WebShop(FreeTextEnv):
         return [_HOME, _PREVIOUS] if self.page in _DETAILS else []
 
     def available_actions(self) -> list[str]:
-        """Return the actions at hand as the observation lists them."""
+        """Return the available actions as the observation lists them."""
         return ["search[<words>]"] * (self.page == "search") + [f"click[{name}]" for name in self.clickables()]
 
     # -- pages as text ------------------------------------------------------------------------------------------------
 
     def render(self) -> str:
-        """Return the instruction, the page and the actions at hand."""
+        """Return the instruction, the page and the available actions."""
         if self.goal is None:
             return ""
         lines = [f"Instruction: {self.goal.instruction}", *self._body()]
@@ -249,7 +249,7 @@ class WebShop(FreeTextEnv):
     # -- players ------------------------------------------------------------------------------------------------------
 
     def random_action(self, rng: np.random.Generator) -> str:
-        """Return one of the actions at hand, each equally likely; searches are for two words of the instruction."""
+        """Return one of the available actions, each equally likely; a search is for two words of the instruction."""
         if self.page == "search":
             words = self.goal.instruction.split()
             return f"search[{' '.join(words[k] for k in rng.integers(len(words), size=2))}]"
@@ -257,9 +257,9 @@ class WebShop(FreeTextEnv):
         return offered[int(rng.integers(len(offered)))] if offered else ""
 
     def oracle(self) -> list[str]:
-        """Return the way to the product the goal was made for, with its options; [] once something is bought.
+        """Return the actions that buy the goal's own product with its options; [] once something is bought.
 
-        Where a search for its title does not find it, the way to the best of what is found.
+        If a search for its title does not find it, the actions buy the best of the products found.
         """
         if self.goal is None or self.score is not None:
             return []
@@ -278,7 +278,7 @@ class WebShop(FreeTextEnv):
         return plan + self._turn_pages(found.index(target), 0) + self._open(product)
 
     def _best(self, found: list[int]) -> int:
-        """Return the position of the goal's own product if it is among `found`, else of the one that scores best."""
+        """Return the position of the goal's own product if it is among `found`, else of the one with the best score."""
         goal, products = self.goal, self.catalogue.products
         own = next((place for place in found if products[place] is goal.product), None)
         if own is not None:

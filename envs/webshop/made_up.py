@@ -1,4 +1,4 @@
-"""A shop that is made up: products and goals from word lists, the same in every process, so that it runs offline."""
+"""A generated shop for offline use: products and goals from word lists, the same in every process."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ _SERIES = _words("Classic Daily Prime Nordic Urban Alpine Coastal Studio Family 
 
 
 def build(products: int | None = None) -> Catalogue:
-    """Make the shop: `products` products, 1,500 by default, with two goals each."""
+    """Generate the shop: `products` products, by default 1,500, with two goals each."""
     rng = np.random.default_rng(_SEED)
     made = [_product(number, rng) for number in range(products or PRODUCTS)]
     return Catalogue.of(made, [goal for product in made for goal in _goals(product, rng)])
@@ -146,7 +146,7 @@ def _product(number: int, rng: np.random.Generator) -> Product:
 
 
 def _goals(product: Product, rng: np.random.Generator) -> list[Goal]:
-    """Draw goals that ask for different things: one and the same must not lie in two splits."""
+    """Draw different goals, since the same goal must not be in two splits."""
     goals: dict[tuple, Goal] = {}
     while len(goals) < _GOALS_EACH:
         goal = _goal(product, rng)

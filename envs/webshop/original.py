@@ -1,7 +1,7 @@
-"""Reads the product files of the original WebShop: items_shuffle, items_ins_v2 and items_human_ins.
+"""Read the product files of the original WebShop: items_shuffle, items_ins_v2 and items_human_ins.
 
-Their format is described by the WebShop paper (arXiv 2207.01206) and its released data; any subset in that format will
-do, also under the names that end in _1000.
+The WebShop paper (arXiv 2207.01206) and its released data describe their format. Any subset in that format can be used,
+also under the names that end in _1000.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _AMOUNT = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
 def load(data_dir: str, products: int | None = None) -> Catalogue:
-    """Read a folder; with `products` only that many, from the first on.
+    """Read a folder; `products` limits the number of products, from the first on.
 
-    Goals are those people wrote (items_human_ins) if that file is there, else the synthetic ones of items_ins_v2: one
-    for every combination of options, at most 100 per product. Goals without attributes are left out.
+    If the file items_human_ins exists, the goals are those that people wrote; else they are the synthetic ones of
+    items_ins_v2: one for every combination of options, at most 100 per product. Goals without attributes are left out.
 
     Raises:
-        RecipeError: if a file is missing or is not in this format, or no goal is left.
+        RecipeError: a file is missing or is not in this format, or no goal is left.
     """
     folder = Path(data_dir)
     items = _read(folder, "items_shuffle", list)
@@ -95,7 +95,7 @@ def _product(asin: str, item: Mapping[str, Any], attributes: tuple[str, ...]) ->
 
 
 def _price(asin: str, tag: str | None) -> float:
-    """Return the price a tag such as "$12.99" names; for "$10 to $15" one between, which depends on the asin alone."""
+    """Return the price in a tag such as "$12.99"; for "$10 to $15" a price between, which depends on the asin alone."""
     amounts = [float(text.replace(",", "")) for text in _AMOUNT.findall(tag or "")][:2]
     if not amounts:
         return _NO_PRICE

@@ -13,14 +13,14 @@ from ragen_envs.webshop.catalogue import Goal, Product
 
 _ALIKE = 85
 _WORD = re.compile(r"[^\W_]+")
-# In the order of the alphabet, as in the original: "navy blue" counts as blue.
+# In alphabetical order, as in the original, so that "navy blue" counts as blue.
 _COLOURS = _WORD.findall(
     "aqua beige black blue bronze brown burgundy copper coral cream cyan gold gray green grey indigo ivory khaki "
     "lavender lime magenta maroon mint multicolor mustard navy olive orange peach pink purple red rose silver tan teal "
     "turquoise violet walnut white yellow"
 )
-# Words of titles that name no thing. The original asks a tagger for nouns; without one, these and what the suffixes
-# tell apart are left out, and so are numbers.
+# Words of titles that are no nouns. The original uses a tagger; here these words, words with certain suffixes, and
+# numbers are left out.
 _NO_NOUN = re.compile(
     r"an?|and|as|at|by|extra|for|from|great|high|in|its|large|long|low|mini|more|new|of|on|or|our|pack|per|premium|small"
     r"|super|the|this|to|ultra|very|with|without|your?|\d.*|.{2,}(?:able|ible|proof|less|ful|ous|free|(?<!e)ed)"
@@ -37,10 +37,10 @@ def score(product: Product, chosen: Mapping[str, str], goal: Goal) -> float:
 
 
 def type_score(bought: Product, wanted: Product) -> float:
-    """Return whether two products are of one kind: 1, 0.5, 0.1 or 0.
+    """Return how well the kinds of two products agree: 1, 0.5, 0.1 or 0.
 
-    It falls with the share of the wanted title's nouns that the bought title has, and 0.5 needs neither the same query
-    nor two common levels of category.
+    It is lower the fewer of the wanted title's nouns the bought title has; 0.5 needs neither the same query nor two
+    common levels of category.
     """
     nouns, wanted_nouns = _nouns(bought.title), _nouns(wanted.title)
     share = len(nouns & wanted_nouns) / len(wanted_nouns) if wanted_nouns else 0.2
@@ -63,7 +63,7 @@ def _has_attribute(product: Product, attribute: str) -> bool:
 
 
 def _matched_options(chosen: Mapping[str, str], goal: Goal) -> int:
-    """Return how many of the options asked for are among the chosen ones; what the product's texts say is no option."""
+    """Return how many of the wanted options are among the chosen ones; the product's texts do not count."""
     values = [_plain_colour(value) for value in chosen.values()]
     wanted = [_plain_colour(value) for value in goal.options]
     return sum(any(token_set_ratio(value, other) > _ALIKE for value in values) for other in wanted)
@@ -78,10 +78,10 @@ def _plain_colour(value: str) -> str:
 
 
 def token_set_ratio(one: str, other: str) -> int:
-    """Return how alike two texts are as sets of words, 0 to 100 (the measure of that name in fuzzy string matching).
+    """Return the similarity of two texts as sets of words, 0 to 100 (the measure of that name in fuzzy matching).
 
-    The common words are compared with the common words followed by the rest of either text, and these two with each
-    other; the best of the three counts. One text's words within the other's make 100.
+    There are three strings: the common words, and the common words followed by the rest of either text. They are
+    compared pairwise, and the best result counts. It is 100 if one text has all words of the other.
     """
     first, second = set(_WORD.findall(one.lower())), set(_WORD.findall(other.lower()))
     if not first or not second:

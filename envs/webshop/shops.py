@@ -1,4 +1,4 @@
-"""One catalogue per process and arguments, for all instances that play in it."""
+"""One catalogue for each process and set of arguments, shared by all instances."""
 
 from __future__ import annotations
 

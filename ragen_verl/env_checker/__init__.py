@@ -3,10 +3,10 @@
     report = check(Subject.of("Sokoban-v0"))
     assert report.ok, report
 
-One noun per module: the environment in question (`subject`), its monitored calls (`calls`), recorded episodes
-(`record`), what the rules share (`case`), the rules (`rules`, `rules_of_play`), hidden state (`state`), another process
+The modules are: the environment under check (`subject`), its monitored calls (`calls`), recorded episodes (`record`),
+the shared parts of the rules (`case`), the rules (`rules`, `rules_of_play`), hidden state (`state`), another process
 (`other_process`), scored episodes (`scores`), times and sizes (`measure`), the outcome (`report`). `ragen-verl env
-check` and `ragen_verl.testing` are built on it.
+check` and `ragen_verl.testing` use it.
 """
 
 from ragen_verl.env_checker.check import check

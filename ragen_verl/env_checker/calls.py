@@ -1,8 +1,8 @@
-"""Calls of an environment: what they return is checked, and none may hang.
+"""Calls of an environment: their results are checked, and none may hang.
 
-A call cannot be stopped from outside, so a check runs in a thread of its own and is given up as a whole when one of its
-calls is overdue; the thread is a daemon. A call that never lets go of the interpreter (a pathological regular
-expression, a huge power) stops this process's other threads as well: `backstop` ends the process then, with the place.
+A call cannot be stopped from outside, so a check runs in a daemon thread and is given up as a whole when one of its
+calls is overdue. A call that never releases the interpreter (a pathological regular expression, a huge power) stops the
+other threads of this process as well: then `backstop` ends the process and prints the stack.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLAGS = ("success", "action_is_valid", "action_is_effective")
 
 
 class Broken(Exception):
-    """An environment broke a rule; ends what was being checked.
+    """An environment broke a rule; this ends the check of that rule.
 
     Attributes:
         rule: its name in `rules.RULES`.
@@ -36,11 +36,11 @@ class Broken(Exception):
 
 
 class Calls:
-    """Makes the calls of one check.
+    """The calls of one check.
 
     Args:
-        limit: seconds each may take.
-        backstop: end the whole process if a call holds the interpreter; the stack is written to stderr.
+        limit: the seconds that each call may take.
+        backstop: end the whole process if a call blocks the interpreter; the stack is written to stderr.
         progress: called about five times a second, with the number of calls so far, while a check runs.
     """
 
@@ -55,10 +55,10 @@ class Calls:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def supervised(self, function: Callable[[], T]) -> T:
-        """Run `function` in a thread and return its result, or raise what it raised.
+        """Run `function` in a thread and return its result, or raise its exception.
 
         Raises:
-            Broken: `time`, as soon as a call that was made through this object is overdue, in whatever thread.
+            Broken: the rule `time`, as soon as a call made through this object is overdue, in any thread.
         """
         outcome: list[Any] = []
         done = threading.Event()
@@ -87,7 +87,7 @@ class Calls:
         return value
 
     def _arm(self) -> None:
-        """Put off the end of the process; as long as this thread runs, it does not come."""
+        """Delay the end of the process; it does not end as long as this thread runs."""
         if self.backstop:
             faulthandler.dump_traceback_later(2 * self.limit + 1, exit=True, file=sys.__stderr__)
 
@@ -96,10 +96,10 @@ class Calls:
         return next((where for since, where in list(self._running.values()) if now - since > self.limit), None)
 
     def call(self, where: str, function: Callable[[], T], times: int = 1) -> T:
-        """Run `function`, known as `where` in the report; it may take `times` the limit of a single call.
+        """Run `function`, which the report calls `where`; it may take `times` the limit of a single call.
 
         Raises:
-            Broken: `exceptions`, if it raised anything.
+            Broken: the rule `exceptions`, if it raised anything.
         """
         self.made += 1
         key = threading.get_ident()
@@ -108,7 +108,7 @@ class Calls:
             return function()
         except Broken:
             raise
-        except BaseException as error:  # even SystemExit: an environment has no right to end the process
+        except BaseException as error:  # even SystemExit, since an environment must not end the process
             raise Broken("exceptions", f"{where} raised {_told(error)}") from error
         finally:
             self._running.pop(key, None)
@@ -127,7 +127,7 @@ class Calls:
             self.call("close()", self._built.pop().close)
 
     def reset(self, env: Env, seed: int, rollout_index: int = 0) -> str:
-        """Start an episode; return the observation, checked."""
+        """Start an episode, check the result and return the observation."""
         where = f"reset(seed={seed}, rollout_index={rollout_index})"
         result = self.call(where, lambda: env.reset(seed=seed, options={"rollout_index": rollout_index}))
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
@@ -136,7 +136,7 @@ class Calls:
         return result[0]
 
     def step(self, env: Env, action: str) -> Step:
-        """Apply one action; return the five values, checked."""
+        """Apply one action, check the five values and return them."""
         where = f"step({shown(action)})"
         result = self.call(where, lambda: env.step(action))
         if not (isinstance(result, tuple) and len(result) == 5):
@@ -154,7 +154,7 @@ class Calls:
 
 
 def check_text(env: Env, observation: Any, where: str) -> None:
-    """Raise Broken unless the observation is text that a tokenizer can take and the space holds."""
+    """Raise Broken unless the observation is a text that a tokenizer accepts and the space contains."""
     if not isinstance(observation, str):
         raise Broken("observations", f"the observation of {where} is {shown(observation)}, not text")
     try:

@@ -1,4 +1,4 @@
-"""An environment under check, and what the rules share."""
+"""An environment under check, and the methods that the rules share."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ragen_verl.env_checker.subject import Subject
 
 
 class Unchecked(Exception):
-    """A rule does not apply; says why."""
+    """A rule does not apply; the message says why."""
 
 
 @dataclass
 class Case:
-    """An environment under check, and what the rules share."""
+    """An environment under check, and the methods that the rules share."""
 
     subject: Subject
     profile: Profile
@@ -35,11 +35,11 @@ class Case:
         return self.calls.build(self.subject.build)
 
     def episode(self, env: Env, seed: int, **options: Any) -> Iterator[Event]:
-        """The recorded episode of a seed; its rollout index follows from the seed, as in `other_process`."""
+        """The recorded episode of a seed; the seed determines its rollout index, as in `other_process`."""
         return episode(env, seed, seed % 3, self.profile.steps, self.calls, **options)
 
     def record(self, seed: int) -> list[Event]:
-        """The episode of a seed as a fresh instance plays it with nothing around, played once."""
+        """The episode of a seed in a fresh instance that plays alone; it is played once and kept."""
         if seed not in self.alone:
             self.alone[seed] = list(self.episode(self.build(), seed))
         return self.alone[seed]

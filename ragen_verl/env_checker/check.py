@@ -27,16 +27,16 @@ def check(
     """Check an environment against every rule and measure it.
 
     Args:
-        subject: what to check.
-        profile: how thoroughly.
+        subject: the environment.
+        profile: how thorough the check is.
         skip: names of rules that are not checked.
         tokenizer: counts the tokens of observations, see `measure.load_tokenizer`.
-        backstop: end the process, stack on stderr, if a call hangs without letting go of the interpreter.
-        progress: called with the name of every rule before it is checked and then about five times a second, and the
-            number of calls of the environment so far.
+        backstop: end the process, with the stack on stderr, if a call hangs and blocks the interpreter.
+        progress: called before each rule and then about five times a second, with the rule's name and the number of
+            calls of the environment so far.
 
     Returns:
-        The report. A call that hangs ends the check: the other rules stay unchecked.
+        The report. A call that hangs ends the check, and the remaining rules are not checked.
 
     Raises:
         RecipeError: the environment cannot be built with these arguments, or a name in `skip` is no rule.
@@ -61,7 +61,7 @@ def check(
 
 
 def _build(case: Case) -> None:
-    """Build one instance; what a recipe's author got wrong is told as such."""
+    """Build one instance; a mistake in the arguments is raised as RecipeError."""
     try:
         case.subject.prepare()
     except RecipeError:
@@ -77,7 +77,7 @@ def _build(case: Case) -> None:
 
 
 def _part(name: str, case: Case, report: Report, skip: Collection[str]) -> bool:
-    """Check one rule; False if nothing more can be done with the environment."""
+    """Check one rule; return False if the environment cannot be used any further."""
 
     def work() -> None:
         try:
@@ -98,6 +98,6 @@ def _part(name: str, case: Case, report: Report, skip: Collection[str]) -> bool:
         return broken.rule != "time"
     except RecipeError:
         raise
-    except Exception as error:  # what the environment shows is so wrong that the rule itself stumbled
+    except Exception as error:  # the environment's results are so wrong that the rule itself failed
         report.add(name, f"{type(error).__name__}: {error}")
     return True

@@ -1,4 +1,4 @@
-"""Times and sizes: how long `reset` and `step` take, how many tokens observations have."""
+"""Measurements: the times of `reset` and `step`, and the numbers of tokens of observations."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = N
     """Play at random in one thread and measure.
 
     Returns:
-        `milliseconds`: of `build`, and of `reset` and `step` the percentiles 50, 90, 99 and the longest;
-        `steps_per_second`: from the median of `step`; `tokens`: of observations (mean, max) and of the first prompt
-        (max).
+        `milliseconds`: the time of `build`, and for `reset` and `step` the percentiles 50, 90, 99 and the maximum;
+        `steps_per_second`: from the median of `step`; `tokens`: the numbers of tokens of observations (mean, max) and
+        of the first prompt (max).
     """
     encode = load_tokenizer(tokenizer)
     started = time.perf_counter()
@@ -95,7 +95,7 @@ def load_tokenizer(path: str) -> Any:
         path: "nano" for the nano model's, a folder with a tokenizer.json, such a file, or a model of the hub.
 
     Raises:
-        RecipeError: if there is no tokenizer.
+        RecipeError: there is no tokenizer.
     """
     from tokenizers import Tokenizer
 

@@ -1,6 +1,6 @@
-"""The same episodes in another process, whose hashes are salted differently and which has played nothing else.
+"""Play the same episodes in another process, which has other hash salts and has played nothing else.
 
-`python -m ragen_verl.env_checker.other_process` reads a list of requests from stdin and answers with a JSON line each.
+`python -m ragen_verl.env_checker.other_process` reads a list of requests from stdin and answers each with a JSON line.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ragen_verl.env_checker.record import episode, fingerprint
 from ragen_verl.env_checker.subject import Subject
 
 START_SECONDS = 60.0
-"""Time that the process may take besides the calls of the environments."""
+"""The time that the process may take in addition to the calls of the environments."""
 
 
 def fingerprints(subjects: Sequence[Subject], seeds: int, steps: int, limit: float) -> list[dict[str, Any]]:
     """For each subject `{"prints": [...]}`, an entry per seed, or `{"error": why}`, from one fresh process.
 
     Args:
-        subjects: each one reachable.
-        seeds: episodes of each, seed and rollout index counting from 0.
-        steps: most actions of an episode.
-        limit: seconds a call may take, there as here.
+        subjects: each of them must be reachable.
+        seeds: the number of episodes of each; their seeds count from 0.
+        steps: the highest number of actions in an episode.
+        limit: the seconds that a call may take in that process.
     """
     requests = [{**subject.request(), "seeds": seeds, "steps": steps, "limit": limit} for subject in subjects]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path), PYTHONHASHSEED="1")
@@ -45,7 +45,7 @@ def fingerprints(subjects: Sequence[Subject], seeds: int, steps: int, limit: flo
     except subprocess.TimeoutExpired as late:
         out = late.stdout or ""
         lines, reason = (out if isinstance(out, str) else out.decode()).splitlines(), "it did not end in time"
-    # an environment may print what it likes
+    # other lines are output of an environment
     answers = [json.loads(line)["check"] for line in lines if line.startswith('{"check": ')]
     return answers + [{"error": reason}] * (len(requests) - len(answers))
 
@@ -60,7 +60,7 @@ def prints(subject: Subject, seeds: int, steps: int, calls: Calls) -> list[str]:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """What the process says to one request."""
+    """The answer to one request, in the other process."""
     calls = Calls(request["limit"], backstop=True)
     try:
         subject = Subject.from_request(request)
@@ -74,4 +74,4 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     for one in json.load(sys.stdin):
         print(json.dumps({"check": answer(one)}), flush=True)
-    os._exit(0)  # a call that hangs must not keep the process
+    os._exit(0)  # a call that hangs must not keep the process alive

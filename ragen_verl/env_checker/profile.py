@@ -1,4 +1,4 @@
-"""How thoroughly an environment is checked."""
+"""`Profile`: how thorough the check of an environment is."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ class Profile:
     """Sizes of a check.
 
     Args:
-        episodes: scored for the random player and as many for the oracle; as many resets are timed.
-        seeds: initial states whose episodes are recorded and compared.
-        steps: most actions of a recorded or timed episode.
-        budget: most actions of a scored episode; an environment's own is kept where it is smaller.
-        neighbours: instances that play at the same time, a thread each.
+        episodes: the number of scored episodes of the random player, and of the oracle; also of timed resets.
+        seeds: the number of initial states whose episodes are recorded and compared.
+        steps: the highest number of actions in a recorded or timed episode.
+        budget: the highest number of actions in a scored episode; the environment's own budget is used if it is lower.
+        neighbours: the number of instances that play at the same time, each in its own thread.
         texts: how many of the hostile texts are tried; None tries all.
-        limit: seconds a single call may take.
-        tokens: that an observation may have.
-        step_seconds: that the median of the steps may take.
+        limit: the seconds that a single call may take.
+        tokens: the highest number of tokens of an observation.
+        step_seconds: the limit for the median time of a step.
 
     Raises:
-        RecipeError: a size below 1, or no time at all.
+        RecipeError: a size is below 1, or a time is not above 0.
     """
 
     episodes: int = 20
@@ -46,7 +46,7 @@ class Profile:
                 raise RecipeError(f"{name} is {value}; set it {'above 0' if time else 'to 1 or more'}.")
 
     def slowed(self, step_seconds: float) -> Profile:
-        """Return smaller numbers where steps take so long, so that a check ends in a minute or so."""
+        """Return a profile with smaller numbers for slow steps, so that a check takes about a minute."""
         if step_seconds < _SLOW:
             return self
         steps = max(3, int(_EPISODE / step_seconds))
@@ -63,4 +63,4 @@ class Profile:
 
 FULL = Profile()
 QUICK = Profile(episodes=4, seeds=2, steps=12, budget=60)
-"""For a whole registry: every rule, small numbers."""
+"""The profile for a whole registry: every rule with small numbers."""

@@ -1,4 +1,4 @@
-"""Recorded episodes: everything an environment showed, as plain data that can be compared across processes."""
+"""Recorded episodes: all results of an environment, as plain data that can be compared across processes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 from ragen_verl.env.core import Env
 from ragen_verl.env_checker.calls import Calls
 
-_PLAYER = 0x706C6179  # keeps the players' choices apart from every generator that an environment is seeded with
+_PLAYER = 0x706C6179  # makes the players' generators differ from every generator that an environment seeds
 Event = list[Any]
 Oracle = Literal["followed", "ignored", "unasked"]
 
 
 def chooser(*key: int) -> np.random.Generator:
-    """The generator of a player's own choices. It tells nothing about an environment's seeds of the same numbers."""
+    """The generator of a player's choices; it is independent of an environment's generators with the same seeds."""
     return np.random.default_rng([_PLAYER, *key])
 
 
 def random_action(env: Env, rng: np.random.Generator, state: str, calls: Calls) -> str:
-    """An action of a player that does not think.
+    """A random action.
 
-    A name drawn with `rng`; for free text what `env.random_action(rng)` says, or, where there is no such method, a
-    number or a word of the observation or the instruction.
+    It is an action name drawn with `rng`. For free text it is the result of `env.random_action(rng)`, or, where there
+    is no such method, a number or a word of the observation or the instruction.
     """
     if env.actions is not None:
         return env.actions[int(rng.integers(len(env.actions)))]
@@ -38,22 +38,22 @@ def random_action(env: Env, rng: np.random.Generator, state: str, calls: Calls) 
 
 
 def plan(env: Env, calls: Calls) -> list[str]:
-    """The environment's own plan from where it is; [] where it knows none."""
+    """The environment's own plan from its current state; [] where it knows none."""
     return calls.call("oracle()", lambda: list(getattr(env, "oracle", list)() or []))
 
 
 def episode(
     env: Env, seed: int, rollout_index: int, steps: int, calls: Calls, oracle: Oracle = "followed"
 ) -> Iterator[Event]:
-    """Play an episode and yield what can be seen of it: the start, then every action with its outcome.
+    """Play an episode and yield its visible events: the start, then every action with its outcome.
 
     Args:
-        env: where to play; need not be fresh.
-        seed, rollout_index: of the episode, and of the player's own choices.
-        steps: most actions.
+        env: the environment; it may have played before.
+        seed, rollout_index: those of the episode; they also seed the player's choices.
+        steps: the highest number of actions.
         calls: makes the calls.
-        oracle: followed in about half of the actions, so that the episode gets somewhere; or asked and ignored; or
-            not asked at all. The other actions are random.
+        oracle: whether the oracle is followed in about half of the actions, so that the episode makes progress; or
+            asked and ignored; or not asked. The other actions are random.
     """
     state = calls.reset(env, seed, rollout_index)
     yield ["start", state, env.instruction, list(env.actions or ()), dict(env.symbols), env.max_actions]
@@ -63,7 +63,7 @@ def episode(
 def moves(
     env: Env, rng: np.random.Generator, state: str, steps: int, calls: Calls, oracle: Oracle = "followed"
 ) -> Iterator[Event]:
-    """Go on from where the environment is; as in `episode`."""
+    """Play on from the environment's current state, as `episode` does."""
     for _ in range(steps):
         action, planned = random_action(env, rng, state, calls), rng.random() < 0.5
         if planned and oracle != "unasked" and (path := plan(env, calls)) and oracle == "followed":
@@ -77,7 +77,7 @@ def moves(
 
 
 def difference(one: list[Event], other: list[Event]) -> str | None:
-    """Where two recordings part, in words; None if they are the same."""
+    """A description of the first difference between two recordings; None if they are the same."""
     for place, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return "the start differs" if place == 0 else f"action {place} ({left[0]!r}) has another outcome"

@@ -1,4 +1,4 @@
-"""What a check found: the rules with what breaks them, and the facts."""
+"""The report of a check: the rules with their problems, and the facts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 SHOWN = 3
-"""Findings of one rule that are kept; the rest repeats them."""
+"""The number of findings that are kept for one rule; further ones usually repeat them."""
 
 
 @dataclass
 class Verdict:
-    """One rule: `problems` break it; `unchecked` says why it was not checked, or not to its end."""
+    """The verdict on one rule: `problems` break it; `unchecked` says why it was not checked completely."""
 
     problems: list[str] = field(default_factory=list)
     unchecked: str = ""
@@ -24,14 +24,14 @@ class Verdict:
 
 @dataclass
 class Report:
-    """Everything about one environment.
+    """The report on one environment.
 
     Attributes:
-        label: the id or the class, as the environment was named.
-        kwargs: the arguments it was built with.
+        label: the given id, or the name of the class.
+        kwargs: the arguments of the environment.
         rules: name -> verdict, in the order of checking.
-        facts: numbers for people: scores, stop reasons, times, tokens.
-        notes: sentences about what was not tested well.
+        facts: numbers for the reader: scores, stop reasons, times, tokens.
+        notes: sentences about weak tests.
     """
 
     label: str
@@ -42,7 +42,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """No rule was found broken."""
+        """Whether no rule was found broken."""
         return not self.broken
 
     @property
@@ -51,7 +51,7 @@ class Report:
         return [name for name, verdict in self.rules.items() if verdict.problems]
 
     def add(self, rule: str, problem: str) -> None:
-        """Note a finding, once, and no more than a few for one rule."""
+        """Add a finding, once, and only a few for each rule."""
         problems = self.rules[rule].problems
         if problem not in problems and len(problems) < SHOWN:
             problems.append(problem)

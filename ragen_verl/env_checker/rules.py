@@ -1,7 +1,7 @@
-"""The rules: what a training relies on, and how each is put to the test.
+"""The rules that a training relies on, and their tests.
 
-A rule is a function of a `Case` that yields a sentence for whatever breaks it. Calls that go wrong on the way raise
-`Broken` with the rule that they broke.
+A rule is a function of a `Case` that yields a sentence for each problem. A call that goes wrong during the test raises
+`Broken` with the name of the rule that it broke.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from ragen_verl.env_checker.texts import HOSTILE, spellings
 
 ROLLOUTS = 8
 MOST_ACTIONS = 100_000
-_FEWEST_WORDS = 8  # of a task that an observation may tell
-_GLOBALS = ((1, 2), (3, 4))  # states of the global generators that must make no difference
+_FEWEST_WORDS = 8  # an observation with fewer words cannot contain the task
+_GLOBALS = ((1, 2), (3, 4))  # seeds of the global generators, which must make no difference
 
 
 def interface(case: Case) -> Iterator[str]:
@@ -88,7 +88,7 @@ def seeds(case: Case) -> Iterator[str]:
         starts.add(first[0][1])
         if found := difference(first, list(case.episode(case.build(), seed))):
             yield f"a second instance plays seed {seed} differently: {found}"
-        # left in the middle, then started anew
+        # an episode that is left in the middle before the next is started
         list(islice(case.episode(used, seed + 1), 3))
         if found := difference(first, list(case.episode(used, seed))):
             yield f"an instance that played before plays seed {seed} differently: {found}"
@@ -110,7 +110,7 @@ def generators(case: Case) -> Iterator[str]:
 
 @contextmanager
 def _global_state(*states: int) -> Iterator[Callable[[], list[str]]]:
-    """Set the global generators, give a function that names those that have moved since, and put them back."""
+    """Set the global generators, yield a function that names those used since, and restore them."""
     before: tuple[Any, Any] = random.getstate(), np.random.get_state()
     random.seed(states[0])
     np.random.seed(states[1])
@@ -150,13 +150,13 @@ def groups(case: Case) -> Iterator[str]:
 
 
 def _hidden(case: Case, seed: int) -> Iterator[str]:
-    """What a group does not share though its observations are the same."""
+    """Problems of hidden state: parts that differ within a group although its observations are the same."""
     begun = {}
     for key in ((0, "again"), *((rollout_index, "") for rollout_index in range(3))):
         begun[key] = case.build()
         case.calls.reset(begun[key], seed, key[0])
     first = begun[0, ""]
-    unsteady = parts(first, begun[0, "again"])  # clocks, counters: apart from one reset to the next anyway
+    unsteady = parts(first, begun[0, "again"])  # clocks and counters, which differ at every reset
     for rollout_index in (1, 2):
         other = begun[rollout_index, ""]
         if apart := sorted(parts(first, other) - unsteady):
@@ -194,7 +194,7 @@ def instances(case: Case) -> Iterator[str]:
 
 
 def _crowd(case: Case) -> list[str]:
-    """Play in many threads at once; what became of those that differed from the same episode alone."""
+    """Play in many threads at once; describe the episodes that differ from the same episode played alone."""
     alone = [case.record(seed) for seed in case.seeds()]
     envs = [case.build() for _ in range(case.profile.neighbours)]
     ready, wrong = threading.Barrier(len(envs)), []
@@ -310,9 +310,9 @@ IN_CALLS = {
     "exceptions": "No call raises.",
     "time": "No call hangs.",
 }
-"""The rules that every call is held to (`calls`)."""
+"""The rules that are checked at every call (`calls`)."""
 
 
 def describe(name: str) -> str:
-    """What a rule asks for, in a sentence."""
+    """The requirement of a rule, as a sentence."""
     return IN_CALLS.get(name) or " ".join((RULES[name].__doc__ or "").split())

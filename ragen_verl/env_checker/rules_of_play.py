@@ -1,4 +1,4 @@
-"""The rules about whole episodes: their sizes, their ends, success and the oracle."""
+"""The rules about whole episodes: sizes, ends, success and the oracle."""
 
 from __future__ import annotations
 

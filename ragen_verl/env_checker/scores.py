@@ -1,7 +1,7 @@
 """Whole episodes of a random player and of the oracle, through the rollout's own code: returns and stop reasons.
 
-The rollout is `ragen_verl.rollout.episode.play`, as in a training; a scripted engine stands where the model is, one
-action an answer, and characters stand for tokens.
+The rollout is `ragen_verl.rollout.episode.play`, as in a training. A scripted engine replaces the model and gives one
+action in each answer; characters replace tokens.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.trajectory import StopReason, Trajectory
 
 ENDS = {str(reason) for reason in StopReason} - {str(StopReason.ENV_ERROR), str(StopReason.ENGINE_ERROR)}
-"""Stop reasons that are no failure of the environment."""
+"""The stop reasons that do not mean a failure of environment or engine."""
 
-_LONG = 50_000_000  # characters: no episode is cut for its length
+_LONG = 50_000_000  # characters, so that no episode is cut because of its length
 Player = Callable[[Env, np.random.Generator, str], str]
 
 
 class Characters(Chat):
-    """Stands for `ChatTokens`: the ids are code points, so that any text goes through unchanged."""
+    """Replaces `ChatTokens`: the ids are code points, so that any text passes unchanged."""
 
     def initial(self, system: str, user: str) -> list[int]:
-        """The opening."""
+        """The opening of a conversation."""
         return list(map(ord, user))
 
     def turn(self, closed: bool, user: str) -> list[int]:
-        """What stands between two responses."""
+        """The ids between two responses."""
         return list(map(ord, user))
 
     def closed(self, response_ids: Sequence[int]) -> bool:
@@ -50,12 +50,12 @@ class Characters(Chat):
         return False
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text again."""
+        """The text of the ids."""
         return "".join(map(chr, ids))
 
 
 def players(calls: Calls) -> dict[str, Player]:
-    """The random player, and the one that follows the environment's plan, made anew before every action."""
+    """The random player, and the player that follows the environment's plan, which is computed before every action."""
 
     def follow(env: Env, rng: np.random.Generator, state: str) -> str:
         return next(iter(plan(env, calls)), None) or random_action(env, rng, state, calls)
@@ -101,7 +101,7 @@ async def _episode(
         action = player(env, rng, env.render() if env.actions is None else "")
         return Generation(list(map(ord, f"{action}</answer>")))
 
-    # the budget is known after the reset only
+    # the budget is known only after the reset
     calls.reset(env, seed)
     budget = max(1, min(env.max_actions, profile.budget))
     protocol = Protocol(
@@ -128,11 +128,11 @@ async def _episode(
 
 
 def score(played: Sequence[Trajectory]) -> dict[str, Any]:
-    """Means over episodes: `success`, `return` with its standard `error` (None for one episode), `actions` in all.
+    """Means over episodes: `success`, `return` with its standard `error` (None for one episode), number of `actions`.
 
-    `stops` counts the stop reasons, `error_text` is the first failure's. `valid` is the share of valid actions.
-    `paid_at_the_end` tells whether the last reward of an episode that the environment ended without success was above 0
-    and above all others: it looks as if the task had been solved.
+    `stops` counts the stop reasons, `error_text` is the text of the first failure. `valid` is the share of valid
+    actions. `paid_at_the_end` tells whether an episode that the environment ended without success had a last reward
+    above 0 and above all others, as if the task had been solved.
     """
     infos = [info for episode in played for turn in episode.turns for info in turn.infos]
     ended = (episode for episode in played if episode.stop_reason is StopReason.TERMINATED)

@@ -1,4 +1,4 @@
-"""What an environment holds: where the states of two rollouts of a group differ, as far as that can be seen."""
+"""The state of environments: the differences between two rollouts of a group, as far as they can be seen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _DEEPEST = 6
 def parts(one: Env, other: Env) -> set[str]:
     """Return the attributes, as `self.a.b`, that differ between two environments; random generators are left out.
 
-    Of a world in another process or on a server nothing is seen. What cannot be compared counts as the same.
+    The state of a world in another process or on a server cannot be seen. Values that cannot be compared count as
+    equal.
     """
     return set() if isinstance(one, SessionEnv) else set(_parts(one, other, "self", frozenset(), _DEEPEST))
 
@@ -32,7 +33,7 @@ def _parts(one: Any, other: Any, path: str, above: frozenset[int], depth: int) -
     if type(one) is not type(other):
         yield path
     elif one is None or isinstance(one, (bool, int, float, complex, str, bytes, frozenset, set, range)):
-        if one != other and not (one != one and other != other):  # nan is the same as nan
+        if one != other and not (one != one and other != other):  # nan counts as equal to nan
             yield path
     elif isinstance(one, np.ndarray):
         if one.dtype.kind in "biufcSUmM" and (one.shape != other.shape or one.tobytes() != other.tobytes()):

@@ -1,4 +1,4 @@
-"""The environment in question, and how another process builds it."""
+"""`Subject`: the environment under check, and how another process builds it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Subject:
     Attributes:
         label: its name in the report.
         build: makes a new instance.
-        kwargs: the arguments it is built with.
+        kwargs: its arguments.
         id: its id; empty for a class.
-        target: "module:attribute" of a class; empty for an id, and where another process cannot find it.
-        apart: it is played in worker processes, as the rollout plays an id that asks for one.
+        target: "module:attribute" of a class; empty for an id, and for a class that another process cannot find.
+        apart: whether it is played in worker processes, because its `isolation` is "process".
     """
 
     label: str
@@ -35,7 +35,7 @@ class Subject:
 
     @classmethod
     def of(cls, id_or_class: str | Callable[..., Env], **kwargs: Any) -> Subject:
-        """The subject that an id, a class of environments or a callable that returns one stands for."""
+        """The subject of an id, a class of environments, or a callable that returns an environment."""
         if isinstance(id_or_class, str):
             apart = isolation(id_or_class) == "process"
             build = partial(_make_apart if apart else make, id_or_class, **kwargs)
@@ -45,7 +45,7 @@ class Subject:
         return cls(name, build, kwargs, target=_target(id_or_class))
 
     def prepare(self) -> None:
-        """Start what it is played in and have it imported there, so that no call's time holds that."""
+        """Start its worker processes and import it there, so that the times of calls do not include this."""
         if self.apart:
             for worker in _processes().workers:
                 worker.make(self.id, **self.kwargs).close()
@@ -56,12 +56,12 @@ class Subject:
         return bool(self.id or self.target)
 
     def request(self) -> dict[str, Any]:
-        """What another process needs to build it."""
+        """The data that another process needs to build it."""
         return {"id": self.id, "target": self.target, "kwargs": dict(self.kwargs)}
 
     @classmethod
     def from_request(cls, request: Mapping[str, Any]) -> Subject:
-        """The other end of `request`."""
+        """The subject of a `request`, in the other process."""
         if request["id"]:
             return cls.of(request["id"], **request["kwargs"])
         module, _, attribute = request["target"].partition(":")
@@ -85,7 +85,7 @@ def _built(name: str, build: Callable[[], Any]) -> Env:
 
 
 def _target(target: Callable[..., Env]) -> str:
-    """Where another process imports `target` from; empty for lambdas, local classes and what a script defines."""
+    """The place from which another process can import `target`; empty for lambdas, local classes and scripts."""
     module, name = getattr(target, "__module__", ""), getattr(target, "__qualname__", "")
     reachable = module not in ("", "__main__") and name and all(part.isidentifier() for part in name.split("."))
     return f"{module}:{name}" if reachable else ""

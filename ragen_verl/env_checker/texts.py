@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Empty, huge, control characters, code, look-alikes, nested tags, numbers that are none. From short to long.
+#: Empty and huge texts, control characters, code, similar characters, nested tags, invalid numbers; ordered by length.
 HOSTILE: tuple[str, ...] = (
     "",
     " \t\n",
@@ -44,5 +44,5 @@ HOSTILE: tuple[str, ...] = (
 
 
 def spellings(names: Sequence[str]) -> dict[str, str]:
-    """Other ways to write some of these action names, each with the name itself."""
+    """Other spelling -> action name, for some of these names."""
     return {variant: name for name in names[:3] for variant in (name.upper(), name.lower(), f"  {name}\n")}

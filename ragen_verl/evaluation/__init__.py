@@ -1,5 +1,5 @@
-"""A recipe's episodes played by any policy, through the same rollout code as training, and what the results say.
+"""Evaluation: play a recipe's episodes with any policy, through the same rollout code as training, and summarise them.
 
-`plan` lists the episodes, `policies` are who plays, `runner` plays and records them, `statistics` and `summary` say how
-sure a number is.
+`plan` lists the episodes, `policies` holds the policies, `runner` plays and records them, `statistics` and `summary`
+compute the figures with their intervals.
 """

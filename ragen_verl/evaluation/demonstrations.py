@@ -25,21 +25,21 @@ from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol
 
 SEED = 1_000_000_000
-"""Of the first demonstration; recipes train and evaluate on lower ones."""
+"""The seed of the first demonstration; recipes train and evaluate on lower seeds."""
 THOUGHTS = ("plan", "none")
-_TRIES = 8  # initial states that are looked at for a plan
+_TRIES = 8  # initial states in which a plan is looked for
 
 
 @dataclass(frozen=True)
 class Demonstrator(Policy):
-    """The oracle in a share of the turns, chance in the others, in the answer format of the protocol.
+    """A policy that plays the oracle in a share of the turns and at random in the others, in the protocol's format.
 
-    An oracle that knows no plan any more (a box in a corner) leaves the turn to chance too.
+    If the oracle knows no plan any more (a box in a corner), the turn is random too.
 
     Args:
-        optimal: probability that a turn is the oracle's; the others draw known actions evenly.
-        thoughts: what stands between the think tags. `plan`: the actions planned from here on, as many as an episode
-            allows, of which the answer gives the first; of a random turn, its actions. `none`: nothing.
+        optimal: probability that a turn is the oracle's; in the others, known actions are drawn uniformly.
+        thoughts: the text between the think tags. `plan`: the planned actions from this turn on, as many as an episode
+            allows, of which the answer gives the first; in a random turn, its actions. `none`: no text.
     """
 
     optimal: float = 1.0
@@ -79,16 +79,16 @@ class _Player(Player):
 
 
 def plan_of(ragen: RagenConfig, count: int, seed: int, steps: int) -> list[Episode]:
-    """The episodes to demonstrate: the recipe's training environments as they are in its first step, in turn.
+    """The episodes to demonstrate: the recipe's training environments with the settings of its first step, in turn.
 
     Args:
         ragen: the recipe's block.
-        count: how many; each has an initial state of its own.
-        seed: of the first.
-        steps: of the training, whose seeds are not used.
+        count: the number of episodes; each has an initial state of its own.
+        seed: the seed of the first episode.
+        steps: the number of training steps, whose seeds are not used.
 
     Raises:
-        RecipeError: a number is too small, or a seed is one of training or of the held-out splits.
+        RecipeError: a number is too small, or training or a held-out split uses one of the seeds.
     """
     if count < 1:
         raise RecipeError(f"{count} demonstrations are none: ask for 1 or more.")
@@ -101,7 +101,7 @@ def plan_of(ragen: RagenConfig, count: int, seed: int, steps: int) -> list[Episo
 
 
 def check_apart(ragen: RagenConfig, seeds: range, steps: int) -> None:
-    """Refuse demonstrations of initial states that training or an evaluation meets.
+    """Refuse demonstrations of initial states that training or an evaluation uses.
 
     Raises:
         RecipeError: naming the split.

@@ -1,7 +1,7 @@
 """A fixed set of environments and instances on which any policies are ranked.
 
-Mean@8 as RAGEN's leaderboard page has it: the mean over an environment's instances of the share of its 8 episodes that
-succeeded. The board's score is the mean of the environments' Mean@8.
+Mean@8 is defined as on RAGEN's leaderboard page: the share of an instance's 8 episodes that succeeded, averaged over
+the instances of an environment. The board's score is the mean of the environments' Mean@8.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from ragen_verl.evaluation.statistics import Estimate, bounded, rate, stratified
 from ragen_verl.evaluation.summary import by_state, interval
 
 VERSION = 1
-"""Of the set below; results of another version are not ranked together."""
+"""The version of the set below; results of different versions are not ranked together."""
 SEED = 2_000_000
-"""Of the first instance of every environment; recipes train and evaluate on lower ones."""
+"""The seed of the first instance of every environment; recipes train and evaluate on lower seeds."""
 SAMPLES, INSTANCES, RESPONSE_LENGTH = 8, 128, 512
 OVERALL = "overall"
 SETTINGS = "settings.json"
@@ -37,7 +37,8 @@ class Game:
 
     Attributes:
         id, kwargs: the environment.
-        max_turns, max_actions_per_turn, max_actions: budgets of an episode; the last one None for the environment's.
+        max_turns, max_actions_per_turn, max_actions: budgets of an episode; None for `max_actions` means that of the
+            environment.
     """
 
     id: str
@@ -59,13 +60,13 @@ GAMES = {
 
 @dataclass(frozen=True)
 class Board:
-    """What is played.
+    """The settings of the leaderboard.
 
     Attributes:
-        games: names of environments, of `GAMES`.
-        instances: initial states of each.
-        samples: episodes of each initial state.
-        response_length: most tokens of one response.
+        games: names of environments in `GAMES`.
+        instances: the number of initial states of each environment.
+        samples: the number of episodes of each initial state.
+        response_length: the highest number of tokens of one response.
     """
 
     games: tuple[str, ...] = tuple(GAMES)
@@ -83,12 +84,12 @@ class Board:
             )
 
     def settings(self) -> dict[str, Any]:
-        """What results have to share to be ranked together."""
+        """The settings that results must have in common to be ranked together."""
         own = {"version": VERSION, "instances": self.instances, "samples": self.samples}
         return {"board": {**own, "response_length": self.response_length}}
 
     def recipe(self, game: str) -> RagenConfig:
-        """The episodes of one environment, as a recipe's held-out split."""
+        """A recipe whose held-out split has the episodes of one environment."""
         one = GAMES[game]
         split = {"envs": [{"id": one.id, "name": game, "groups": self.instances, "kwargs": one.kwargs}]}
         rollout = {name: getattr(one, name) for name in ("max_turns", "max_actions_per_turn", "max_actions")}
@@ -107,7 +108,7 @@ class Board:
 
 
 def earlier(folder: Path, board: Board) -> Iterable[tuple[str, dict[str, Path]]]:
-    """The policies that a folder holds results of, played with these settings: name, and environment -> its folder."""
+    """The policies with results in a folder, played with these settings: name, and environment -> its folder."""
     wanted = board.settings()["board"]
     for one in sorted(folder.glob("*/")):
         places = {game: one / game for game in board.games if (one / game / SETTINGS).is_file()}
@@ -117,17 +118,17 @@ def earlier(folder: Path, board: Board) -> Iterable[tuple[str, dict[str, Path]]]
 
 
 def ranked(records: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], board: Board) -> dict[str, Any]:
-    """The board.
+    """The ranking of the policies.
 
     Args:
         records: policy -> environment -> its records; a policy that lacks episodes of an environment is not ranked.
-        board: what was to be played.
+        board: the settings.
 
     Returns:
-        JSON-able: `board`, `ranking` (a list, best first, of `policy`, `rank`, `overall` and one `Estimate` as a dict
-        for each environment) and `incomplete` (policy -> environment -> episodes that are missing or failed). A rank
-        is 1 and the number of policies that are better by more than the interval of the paired difference over the
-        initial states, environments weighing alike.
+        Data for JSON: `board`, `ranking` (a list, best first, of `policy`, `rank`, `overall` and one `Estimate` as a
+        dict for each environment) and `incomplete` (policy -> environment -> episodes that are missing or failed). A
+        rank is 1 plus the number of policies that are better by more than the interval of the paired difference over
+        the initial states, with equal weights for the environments.
     """
     full = board.instances * board.samples
     counted: dict[str, dict[str, dict[int, list[bool]]]] = {
@@ -172,13 +173,13 @@ def _cell(found: Mapping[str, Any]) -> str:
 
 
 def title(found: Mapping[str, Any]) -> str:
-    """What the numbers are."""
+    """The title of the table, which describes the numbers."""
     board = found["board"]
     return f"Mean@{board['samples']} over {board['instances']} instances, with 95 % intervals"
 
 
 def table(found: Mapping[str, Any]) -> Table:
-    """The board for the terminal."""
+    """The ranking as a table for the terminal."""
     out = Table(title=title(found), box=None, header_style="bold", title_justify="left")
     for column in ("rank", "policy", OVERALL, *found["board"]["environments"]):
         out.add_column(column, justify="left" if column == "policy" else "right")
@@ -197,7 +198,7 @@ def remarks(found: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """The board as a page."""
+    """The ranking as a Markdown page."""
     columns = ["rank", "policy", OVERALL, *found["board"]["environments"]]
     lines = [
         "# Leaderboard",

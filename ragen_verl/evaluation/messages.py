@@ -1,7 +1,7 @@
 """A conversation as messages instead of token ids, for policies behind a chat API.
 
-The rollout code builds a conversation as one growing list and only ever joins, slices and counts its entries. Here an
-entry is a whole message, so the same code plays with an engine that has no ids.
+The rollout code builds a conversation as one growing list, and only joins, slices and counts its entries. Here an entry
+is a whole message, so the same code works with an engine that has no token ids.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Message:
 
 
 class MessageChat(Chat):
-    """What stands around the responses: system and user messages.
+    """The messages around the responses: those of the system and the user.
 
-    A chat API cannot be made to begin with a tag, so a response is read as if it had been: where it opens with the tag
-    itself, that is taken off.
+    In training every response starts with a tag. A chat API cannot be made to begin with it, so a tag at the start of a
+    response is removed and the response is read as if the tag had been given.
 
     Args:
-        protocol: gives the tag that every response starts with in training.
+        protocol: has the tag with which every response starts in training.
     """
 
     def __init__(self, protocol: Protocol) -> None:
@@ -39,7 +39,7 @@ class MessageChat(Chat):
         return [Message("system", system)] * bool(system) + [Message("user", user)]
 
     def turn(self, closed: bool, user: str) -> list[Message]:
-        """What stands between two responses."""
+        """The messages between two responses."""
         return [Message("user", user)]
 
     def closed(self, response: Sequence[Message]) -> bool:
@@ -47,10 +47,10 @@ class MessageChat(Chat):
         return True
 
     def decode(self, response: Sequence[Message]) -> str:
-        """The text of a response without the tag it was asked to begin with."""
+        """The text of a response without the tag at its start."""
         return "".join(one.content for one in response).lstrip().removeprefix(self._prefill)
 
     def prefix(self, response: Sequence[Message]) -> str:
-        """What `decode` takes off a response."""
+        """The part of a response that `decode` removes."""
         text = "".join(one.content for one in response)
         return text[: len(text) - len(self.decode(response))]

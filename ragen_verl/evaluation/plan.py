@@ -18,8 +18,8 @@ class Episode:
         env: the environment's name in the metrics.
         env_id: its id.
         kwargs: its arguments.
-        seed: of the initial state.
-        rollout_index: which of the samples of this initial state; the transition randomness follows from it.
+        seed: the seed of the initial state.
+        rollout_index: the number of the sample of this initial state; it determines the transition randomness.
     """
 
     split: str
@@ -31,7 +31,7 @@ class Episode:
 
     @property
     def key(self) -> tuple[str, str, int, int]:
-        """What tells it from the others of a plan."""
+        """The key that identifies the episode in a plan."""
         return self.split, self.env, self.seed, self.rollout_index
 
 
@@ -40,11 +40,11 @@ def episodes(ragen: RagenConfig, samples: int = 1, states: int | None = None) ->
 
     Args:
         ragen: the recipe's block.
-        samples: episodes for each initial state.
-        states: initial states of each split at most; None takes all.
+        samples: the number of episodes of each initial state.
+        states: the highest number of initial states of each split; None takes all.
 
     Raises:
-        RecipeError: a number below 1.
+        RecipeError: a number is below 1.
     """
     for name, value in (("samples", samples), ("states", states)):
         if value is not None and value < 1:

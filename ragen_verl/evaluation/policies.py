@@ -1,7 +1,7 @@
-"""Who plays: a chat API, a model served by vLLM token by token, the environment's own plan, chance, a person.
+"""The policies: a chat API, a model behind vLLM with exact token ids, the environment's own plan, random, a person.
 
-A policy makes one player for each episode. A player is the engine of `ragen_verl.rollout.episode.play`: all that the
-model has seen so far in, one response out.
+A policy makes one player for each episode. A player is the engine of `ragen_verl.rollout.episode.play`: it gets the
+whole conversation so far and returns one response.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ragen_verl.rollout.protocol import Protocol
 
 @dataclass
 class Usage:
-    """What one episode took.
+    """The cost of one episode.
 
     Attributes:
-        seconds: of each response.
-        prompt_tokens, completion_tokens: as the server counts them; 0 where there is none.
+        seconds: the time of each response.
+        prompt_tokens, completion_tokens: as the server counts them; 0 without a server.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -41,8 +41,8 @@ class Player:
     """The engine of one episode.
 
     Attributes:
-        usage: what it took so far.
-        env: the environment once it is built, for players that ask it.
+        usage: the cost so far.
+        env: the environment after it is built, for players that use it.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Player:
         self.env: Env | None = None
 
     async def __call__(self, conversation: list[Any], max_tokens: int) -> Generation:
-        """Answer a conversation and measure how long that takes."""
+        """Answer a conversation and measure the time."""
         started = time.perf_counter()
         try:
             return await self.respond(conversation, max_tokens)
@@ -63,13 +63,13 @@ class Player:
 
 
 class Policy:
-    """One that plays.
+    """Base class of policies.
 
     Attributes:
-        name: in tables and files.
-        concurrency: episodes it can play at the same time; None leaves it to the evaluation.
+        name: its name in tables and files.
+        concurrency: how many episodes it can play at the same time; None leaves it to the evaluation.
         exact: whether its conversations are token ids, so that the recipe's limits on tokens hold.
-        context: most tokens of a conversation that its model can take; None where that is not known.
+        context: the highest number of tokens of a conversation for its model; None where it is unknown.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Policy:
     context: int | None = None
 
     def chat(self, protocol: Protocol) -> Any:
-        """What turns messages into what the player is given."""
+        """The chat, which makes the player's input from messages."""
         return MessageChat(protocol)
 
     def player(self, episode: Episode, protocol: Protocol) -> Player:
@@ -86,7 +86,7 @@ class Policy:
         raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
-        """What its results depend on, for the record."""
+        """The settings that its results depend on."""
         return {"policy": self.name}
 
 
@@ -98,7 +98,7 @@ def answer(protocol: Protocol, actions: list[str]) -> Generation:
 
 
 class Scripted(Policy):
-    """The environment's own plan, or chance.
+    """A policy that follows the environment's own plan, or plays at random.
 
     Args:
         name: `oracle`, or `random`: each action drawn from the known ones, with the episode's seed.
@@ -126,12 +126,12 @@ class _ScriptedPlayer(Player):
 
 
 def oracle_actions(env: Env, count: int) -> list[str]:
-    """The first actions of the environment's own plan, `count` at most; [] where it knows none."""
+    """The first actions of the environment's own plan, at most `count`; [] where it knows none."""
     return list(env.oracle())[:count]
 
 
 def random_actions(env: Env, count: int, rng: np.random.Generator) -> list[str]:
-    """`count` actions drawn evenly from the known ones; free text as the environment draws it, else a small number."""
+    """`count` actions drawn uniformly from the names; free text from `env.random_action`, or else a small number."""
     if env.actions:
         return [env.actions[int(place)] for place in rng.integers(len(env.actions), size=count)]
     own = getattr(env, "random_action", None)
@@ -142,7 +142,7 @@ class Person(Policy):
     """A person at the keyboard.
 
     Args:
-        ask: shows a text and returns what is typed.
+        ask: shows a text and returns the typed one.
     """
 
     name = "human"
@@ -167,16 +167,16 @@ class _PersonPlayer(Player):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How an endpoint is asked.
+    """The settings of requests to an endpoint.
 
     Attributes:
         temperature, top_p: as in the OpenAI API.
         timeout: seconds for one request.
-        retries: of a request that timed out, was refused for its rate (429) or failed on the server (5xx); with a
-            growing pause between them, as long as the server says.
-        concurrency: requests at the same time.
-        per_minute: requests started in a minute at most; None sets no limit.
-        seeded: send a seed that follows from the initial state, the rollout index and the turn.
+        retries: the number of retries of a request that timed out, was refused for its rate (429) or failed on the
+            server (5xx). The pauses between them grow, or have the length that the server gives.
+        concurrency: the number of requests at the same time.
+        per_minute: the highest number of requests started in a minute; None sets no limit.
+        seeded: whether to send a seed that depends on the initial state, the rollout index and the turn.
     """
 
     temperature: float = 0.0
@@ -194,11 +194,11 @@ class Endpoint(Policy):
     Args:
         model: its name there.
         url: the base address, such as http://127.0.0.1:8000/v1; None takes OPENAI_BASE_URL or OpenAI's own.
-        sampling: how it is asked.
+        sampling: the settings of requests.
         tokenizer: a Hugging Face tokenizer makes the policy exact: prompts are sent as token ids to the completions
-            route and the sampled ids come back, as in training. That takes a vLLM server. None sends messages.
-        name: in tables; None takes the model's.
-        context: most tokens of a conversation.
+            route and the sampled ids come back, as in training. It needs a vLLM server. None sends messages.
+        name: its name in tables; None takes the model's.
+        context: the highest number of tokens of a conversation.
 
     Raises:
         MissingExtra: the openai package is not installed.
@@ -238,7 +238,7 @@ class Endpoint(Policy):
 
     @property
     def client(self) -> Any:
-        """The client of the running event loop: open connections belong to the loop that opened them."""
+        """The client of the running event loop, since open connections belong to the loop that opened them."""
         if self._loop is not (loop := asyncio.get_running_loop()):
             self._client, self._loop = type(self._client)(**self._arguments), loop
         return self._client
@@ -248,7 +248,7 @@ class Endpoint(Policy):
         return ChatTokens(self._tokenizer, protocol) if self.exact else MessageChat(protocol)
 
     def player(self, episode: Episode, protocol: Protocol) -> Player:
-        """Asks the server once a turn."""
+        """A player that asks the server once in each turn."""
         return (_IdsPlayer if self.exact else _ChatPlayer)(self, episode)
 
     def settings(self) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class Endpoint(Policy):
 
 
 class _Pace:
-    """Starts at most so many requests in a minute, evenly spaced."""
+    """A limit on the number of requests started in a minute; they are evenly spaced."""
 
     def __init__(self, per_minute: float | None) -> None:
         self._gap = 60.0 / per_minute if per_minute else 0.0
@@ -282,7 +282,7 @@ class _ApiPlayer(Player):
     def __init__(self, policy: Endpoint, episode: Episode) -> None:
         super().__init__()
         self._policy = policy
-        # the same stream of seeds as the agent loop of a training draws
+        # the same stream of seeds as in the agent loop of a training
         self._seeds = np.random.default_rng((episode.seed, episode.rollout_index))
 
     def _arguments(self, max_tokens: int) -> dict[str, Any]:

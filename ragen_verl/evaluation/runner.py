@@ -1,8 +1,8 @@
-"""Plays the episodes of a plan with a policy and writes each one down as it ends.
+"""Play the episodes of a plan with a policy, and record each when it ends.
 
-The folder of an evaluation holds `settings.json` (what the results depend on), `episodes.jsonl` (one record a line) and
-`preambles.jsonl` (`ragen_verl.runs.trajectories`).
-A run that was cut off goes on with what is missing; episodes that the engine failed are played again.
+The folder of an evaluation holds `settings.json` (the settings behind the results), `episodes.jsonl` (one record per
+line) and `preambles.jsonl` (`ragen_verl.runs.trajectories`). An evaluation that was interrupted continues with the
+missing episodes; episodes in which the engine failed are played again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ragen_verl.rollout.trajectory import StopReason
 from ragen_verl.runs.trajectories import PREAMBLES, Preambles, appending, line, read_file
 
 CONCURRENCY = 64
-_UNLIMITED = 1_000_000_000  # entries of a conversation of messages, which no recipe's limit on tokens is about
+_UNLIMITED = 1_000_000_000  # entries of a conversation of messages, for which a recipe's limits on tokens do not hold
 
 
 def evaluate(
@@ -39,17 +39,17 @@ def evaluate(
     settings: dict[str, Any],
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[dict[str, Any]]:
-    """Play what is missing of a plan.
+    """Play the missing episodes of a plan.
 
     Args:
         ragen: the recipe's block.
-        policy: who plays.
+        policy: the policy that plays.
         plan: the episodes.
-        folder: of this evaluation; made if missing.
-        lengths: most tokens of a prompt and of a response row, as in the recipe (`data.max_prompt_length` and
-            `data.max_response_length`); they hold for policies whose conversations are token ids.
-        settings: what else the results depend on; kept in the folder and compared when it is used again.
-        progress: is told after each episode how many are done, of how many.
+        folder: the folder of this evaluation; it is made if missing.
+        lengths: the highest numbers of tokens of a prompt and of a response row, as in the recipe
+            (`data.max_prompt_length` and `data.max_response_length`); they hold for policies with token ids.
+        settings: further settings behind the results; kept in the folder and compared when it is used again.
+        progress: called after each episode with the number of finished episodes and of all.
 
     Returns:
         The records of the whole plan, in its order, those of earlier calls included.
@@ -73,7 +73,7 @@ def evaluate(
 
 
 def recorded(folder: Path, plan: Sequence[Episode]) -> dict[tuple, dict[str, Any]]:
-    """The records of a plan's episodes that a folder has, by their keys; those that the engine failed are left out."""
+    """The records of a plan's episodes in a folder, by their keys, without those in which the engine failed."""
     wanted, failed = {episode.key for episode in plan}, str(StopReason.ENGINE_ERROR)
     found = {key: one for key, one in _done(folder / "episodes.jsonl") if one["stop_reason"] != failed}
     return {key: one for key, one in found.items() if key in wanted}
@@ -150,7 +150,7 @@ def _built_for(player: Player, build: Callable[..., Env], episode: Episode) -> E
 
 
 def _done(file: Path) -> Iterator[tuple[tuple, dict[str, Any]]]:
-    """The records by the key of their episode; of two the later one."""
+    """The records with the keys of their episodes; if an episode has two, the later one comes last."""
     for one in read_file(file) if file.exists() else ():
         yield (one["split"], one["env"], one["seed"], one["rollout_index"]), one
 

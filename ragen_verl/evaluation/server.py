@@ -1,4 +1,4 @@
-"""A vLLM server of a Hugging Face folder for the length of an evaluation: vLLM's own OpenAI-compatible one."""
+"""vLLM's own OpenAI-compatible server for a Hugging Face folder, for the length of an evaluation."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NAME = "policy"
 
 @contextmanager
 def serving(folder: Path, *, dtype: str, max_model_len: int, arguments: Sequence[str] = ()) -> Iterator[str]:
-    """While open, the model in `folder` answers at the yielded base address.
+    """A context in which the model in `folder` answers at the yielded base address.
 
     Args:
         folder: a Hugging Face model with its tokenizer.
-        dtype: of weights and arithmetic, as vLLM takes it.
-        max_model_len: most tokens of a prompt and the response to it.
-        arguments: further ones of vLLM's server.
+        dtype: the type of weights and arithmetic, as vLLM takes it.
+        max_model_len: the highest number of tokens of a prompt and the response to it together.
+        arguments: further arguments of vLLM's server.
 
     Raises:
         MissingExtra: vLLM is not installed.
@@ -43,7 +43,7 @@ def serving(folder: Path, *, dtype: str, max_model_len: int, arguments: Sequence
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    # a prompt that is cut into chunks would rewind its generator, which vLLM's CPU build cannot
+    # a prompt that is split into chunks rewinds its generator, which vLLM's CPU build cannot do
     extra = ["--no-enable-chunked-prefill"] if cpu else []
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder)]
     command += ["--served-model-name", NAME, "--host", "127.0.0.1", "--port", str(port), "--dtype", dtype]

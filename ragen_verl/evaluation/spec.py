@@ -1,4 +1,4 @@
-"""A policy from the text that names it on the command line."""
+"""`Spec`: a policy from its name on the command line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMS = {
     "run:FOLDER[@best]": "a checkpoint of a run: best, last (the default), before_warning or a step",
     "hf:FOLDER": "a Hugging Face folder, served by vLLM and asked token by token, as in training",
 }
-"""How a policy is named, and what each form means."""
+"""The forms of a policy's name, and the meaning of each."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Spec:
     """A policy that can be opened.
 
     Attributes:
-        text: as given.
-        form: what stands before the colon, or the whole text.
-        name: what stands behind it.
-        at: what stands behind the last `@`, if there is one: an address, or a checkpoint.
+        text: the given text.
+        form: the part before the colon, or the whole text.
+        name: the part after the colon.
+        at: the part after the last `@`, if there is one: an address, or a checkpoint.
     """
 
     text: str
@@ -64,13 +64,14 @@ class Spec:
     def opened(
         self, sampling: Sampling, *, dtype: str, context: int, ask: Callable[[str], str] = input
     ) -> Iterator[Policy]:
-        """The policy, with whatever it needs while it plays.
+        """A context with the policy, and with the server that it needs while it plays.
 
         Args:
-            sampling: how an endpoint is asked.
-            dtype: of a checkpoint's or a folder's weights and arithmetic, as vLLM takes it.
-            context: most tokens of a conversation that a checkpoint or a folder is served for; no more than its own.
-            ask: how a person is asked.
+            sampling: the settings of requests to an endpoint.
+            dtype: the type of a checkpoint's or a folder's weights and arithmetic, as vLLM takes it.
+            context: the highest number of tokens of a conversation with a served checkpoint or folder; the model's own
+                limit holds as well.
+            ask: the function that asks a person.
         """
         if self.form in SCRIPTED:
             yield Scripted(self.form)
@@ -99,7 +100,7 @@ class Spec:
 
 
 def _longest(folder: Path) -> int | None:
-    """Most tokens that a model was made for; None where its configuration does not say so."""
+    """The highest number of tokens that a model supports; None where its configuration does not have it."""
     try:
         found = json.loads((folder / "config.json").read_text("utf-8")).get("max_position_embeddings")
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""How sure a measured rate is: intervals, pass@k, and paired comparisons of two policies on the same initial states.
+"""Statistics of measured rates: intervals, pass@k, and paired comparisons of two policies on the same initial states.
 
 Episodes of one initial state are not independent, so everything here counts initial states, not episodes.
 """
@@ -22,7 +22,7 @@ class Estimate:
     Attributes:
         value: the mean over initial states of the means over their episodes.
         low, high: ends of the 95 % interval; None for fewer than two states.
-        states: how many initial states it is made of.
+        states: the number of initial states.
     """
 
     value: float
@@ -39,8 +39,8 @@ def rate(outcomes: Sequence[Sequence[bool]]) -> Estimate:
             least one episode.
 
     Returns:
-        With one episode for every state, and where all episodes ended alike, the interval of Wilson (1927) over the
-        states, which holds near 0 and 1; else the t-interval over the states' means, cut to [0, 1].
+        With one episode for every state, and where all episodes have the same outcome, the interval of Wilson (1927)
+        over the states, which is valid near 0 and 1; else the t-interval over the states' means, cut to [0, 1].
     """
     if all(len(one) == 1 for one in outcomes) or len({end for one in outcomes for end in one}) == 1:
         wins = sum(one[0] for one in outcomes)
@@ -64,7 +64,7 @@ def mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
 
 
 def difference(first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
-    """The first mean less the second, of different initial states, with the interval of Welch (1947).
+    """The first mean minus the second, of different initial states, with the interval of Welch (1947).
 
     Args:
         first, second: one number for each initial state, at least two of each.
@@ -82,13 +82,13 @@ def difference(first: Sequence[float], second: Sequence[float], confidence: floa
 
 
 def stratified(strata: Sequence[Sequence[float]]) -> Estimate:
-    """The mean of the strata's means, each stratum with the same weight whatever its size.
+    """The mean of the strata's means; each stratum has the same weight, independently of its size.
 
     Args:
         strata: for each stratum one number for each of its initial states; at least one stratum, at least two states.
 
     Returns:
-        With the t-interval of the strata's variances, degrees of freedom after Satterthwaite (1946).
+        The estimate with the t-interval of the strata's variances, degrees of freedom after Satterthwaite (1946).
     """
     value, states = float(np.mean([np.mean(one) for one in strata])), sum(len(one) for one in strata)
     parts = [float(np.var(one, ddof=1)) / len(one) / len(strata) ** 2 for one in strata]
@@ -119,11 +119,11 @@ def pass_at_k(outcomes: Sequence[Sequence[bool]], k: int) -> float | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two policies on the same initial states.
+    """A comparison of two policies on the same initial states.
 
     Attributes:
-        difference: of the means, the first policy's less the second's, with its interval over states.
-        p_value: two-sided, of the sign-flip permutation test over states; 1.0 where no state differs.
+        difference: the first policy's mean minus the second's, with its interval over states.
+        p_value: the two-sided p-value of the sign-flip permutation test over states; 1.0 where no state differs.
     """
 
     difference: Estimate
@@ -135,7 +135,7 @@ def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Co
 
     Args:
         first, second: for each initial state the mean of its episodes, in the same order; at least one.
-        seed: of the permutations that are drawn where there are too many to try all.
+        seed: the seed of the drawn permutations, where there are too many to try all.
 
     Raises:
         ValueError: the lengths differ, or there is nothing to compare.

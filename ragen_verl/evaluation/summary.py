@@ -1,4 +1,4 @@
-"""What an evaluation found: one table row for each environment and split, and policies compared state by state."""
+"""The results of an evaluation: one table row for each environment and split, and policies compared state by state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def by_environment(records: Iterable[Record]) -> dict[tuple[str, str], list[Reco
 
 
 def by_state(records: Iterable[Record]) -> dict[int, list[Record]]:
-    """Seed of the initial state -> its episodes; those that environment or engine failed are left out."""
+    """Seed of the initial state -> its episodes, without those in which environment or engine failed."""
     found: dict[int, list[Record]] = defaultdict(list)
     for record in records:
         if not record["excluded"]:
@@ -43,14 +43,14 @@ def summarize(records: Sequence[Record], prices: tuple[float, float] | None = No
     """The figures of one policy in one environment.
 
     Args:
-        records: its trajectories, `usage` included.
-        prices: of a million tokens in and out; None gives no cost.
+        records: its trajectories, with `usage`.
+        prices: the prices of a million tokens in and out; None gives no cost.
 
     Returns:
-        `episodes`, `states`, `excluded`; where some episode counts also `success` and `return` (`Estimate` as a dict),
-        `mean@k` and `pass@k` for k = the fewest episodes of a state, the means of `MEANS`, `stops` (share of each stop
-        reason among all episodes), `latency` in seconds a response, `prompt_tokens` and `completion_tokens` an
-        episode, and `cost` of an episode.
+        `episodes`, `states`, `excluded`. If any episode counts, also `success` and `return` (`Estimate` as a dict),
+        `mean@k` and `pass@k` for k = the least number of episodes of a state, the means of `MEANS`, `stops` (share of
+        each stop reason among all episodes), `latency` in seconds per response, and per episode `prompt_tokens`,
+        `completion_tokens` and `cost`.
     """
     states = by_state(records)
     found: dict[str, Any] = {
@@ -103,7 +103,7 @@ def results(records: Mapping[str, Sequence[Record]], prices: tuple[float, float]
         prices: as in `summarize`.
 
     Returns:
-        JSON-able: `policies` (policy -> "split/environment" -> `summarize`) and `compared` (a list with `policy`,
+        Data for JSON: `policies` (policy -> "split/environment" -> `summarize`) and `compared` (a list with `policy`,
         `with`, `environment`, `difference`, `p_value`).
     """
     grouped = {policy: by_environment(rows) for policy, rows in records.items()}
@@ -145,7 +145,7 @@ COLUMNS = (
 
 
 def rows(found: Mapping[str, Any]) -> list[list[str]]:
-    """The figures as text, one row a policy and environment, under `COLUMNS`."""
+    """The figures as text, one row for each policy and environment, under `COLUMNS`."""
     out = []
     for policy, environments in found["policies"].items():
         for name, one in environments.items():
@@ -190,7 +190,7 @@ def comparisons(found: Mapping[str, Any]) -> list[str]:
 
 
 def table(found: Mapping[str, Any], title: str) -> Table:
-    """The figures for the terminal."""
+    """The figures as a table for the terminal."""
     out = Table(title=title, box=None, header_style="bold", title_justify="left")
     for column in COLUMNS:
         out.add_column(column, justify="left" if column in COLUMNS[:2] else "right", no_wrap=True)
@@ -200,7 +200,7 @@ def table(found: Mapping[str, Any], title: str) -> Table:
 
 
 def markdown(found: Mapping[str, Any], title: str) -> str:
-    """The figures as a page."""
+    """The figures as a Markdown page."""
     lines = [f"# {title}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(row) + " |" for row in rows(found)]
     said = comparisons(found)

@@ -1,8 +1,7 @@
-"""Saved trajectories looked at again: one number per trajectory and evaluator, by cohort, and a gate for two runs.
+"""Evaluators of saved trajectories: one number per trajectory and evaluator, tables by cohort, and a gate for two runs.
 
-`saved` reads them, `replay` plays them in a fresh environment, `registry` has the decorator `@evaluator`, `cohorts`
-puts the numbers together, `gate` compares two sets. No service is needed; `judge` asks a language model where one is
-given.
+`saved` reads the trajectories, `replay` plays them in a fresh environment, `registry` has the decorator `@evaluator`,
+`cohorts` summarises the numbers, `gate` compares two sets. No service is needed; only `judge` asks a language model.
 """
 
 from ragen_verl.evaluators.registry import evaluator

@@ -20,21 +20,21 @@ from ragen_verl.names import RETURN, SUCCESS
 
 VARIANCE = "return_variance"
 SEEDS = 64
-WIDE = 6  # cohorts that have a column of their own in the terminal
+WIDE = 6  # up to this many cohorts have a column of their own in the terminal
 
 State = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What is measured of every trajectory.
+    """A measure of trajectories.
 
     Attributes:
-        name: in tables and thresholds.
+        name: its name in tables and thresholds.
         of: trajectory -> number, or None where it does not apply.
         better: as in `Evaluator`.
-        bounded: it lies between 0 and 1.
-        about: one sentence.
+        bounded: whether it is between 0 and 1.
+        about: its description in one sentence.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Measure:
 
 
 def measures(evaluators: Iterable[Evaluator]) -> list[Measure]:
-    """Success, return, and the evaluators, which have to be run already."""
+    """The measures success and return, and those of the evaluators, which must have been run before."""
     own = [
         Measure(
             SUCCESS, lambda one: float(one.success), HIGHER, True, "The environment said that the task was solved."
@@ -60,14 +60,15 @@ def _score(name: str) -> Callable[[Played], float | None]:
 
 
 def by(names: Sequence[str], width: int = SEEDS) -> Callable[[Played], str]:
-    """What tells the cohorts apart, as the cohort's name.
+    """The function from a trajectory to the name of its cohort.
 
     Args:
-        names: of `environment`, `split`, `step`, `seeds` (ranges of `width` seeds), `state`.
-        width: of a range of seeds.
+        names: the properties that define a cohort, from `environment`, `split`, `step`, `seeds` (ranges of `width`
+            seeds) and `state`.
+        width: the size of a range of seeds.
 
     Raises:
-        RecipeError: another name.
+        RecipeError: another name is given.
     """
     kinds: dict[str, Callable[[Played], str]] = {
         "environment": lambda one: one.env,
@@ -94,7 +95,7 @@ def grouped(trajectories: Iterable[Played], key: Callable[[Played], str]) -> dic
 
 
 def by_state(trajectories: Iterable[Played], measure: Measure) -> dict[State, list[float]]:
-    """Initial state -> the numbers of its trajectories, where there are some."""
+    """Initial state -> the numbers of its trajectories, for states that have any."""
     found: dict[State, list[float]] = defaultdict(list)
     for one in trajectories:
         if (value := measure.of(one)) is not None:
@@ -123,11 +124,11 @@ def variance(trajectories: Iterable[Played]) -> Estimate | None:
 
 
 def results(trajectories: Sequence[Played], of: Sequence[Measure], key: Callable[[Played], str]) -> dict[str, Any]:
-    """All numbers, JSON-able.
+    """All numbers, as data for JSON.
 
     Returns:
         `measures` (name -> `better`, `about`) and `cohorts` (name -> `trajectories`, `states`, `values`: measure ->
-        `Estimate` as a dict with `trajectories`, how many it applies to; None where it applies to none).
+        `Estimate` as a dict with `trajectories`, the number of those it applies to; None where it applies to none).
     """
     cohorts = {}
     for name, members in grouped(trajectories, key).items():
@@ -154,7 +155,7 @@ def cell(found: Mapping[str, Any] | None) -> str:
 
 
 def table(found: Mapping[str, Any], title: str) -> Table:
-    """For the terminal: a column for each cohort with its intervals; with more than a few a row each, without them."""
+    """A table for the terminal: a column for each cohort, with intervals; with many cohorts a row for each, without."""
     out = Table(title=escape(title), box=None, header_style="bold", title_justify="left")
     cohorts, names = found["cohorts"], list(found["measures"])
     if len(cohorts) <= WIDE:
@@ -176,7 +177,7 @@ def table(found: Mapping[str, Any], title: str) -> Table:
 
 
 def markdown(found: Mapping[str, Any], title: str) -> str:
-    """A page: a row for every measure, a column for every cohort, and what the measures are."""
+    """A Markdown page: a row for every measure, a column for every cohort, and the meanings of the measures."""
     cohorts = found["cohorts"]
     lines = [f"# {title}", "", "| measure | " + " | ".join(cohorts) + " |", "|---|" + "---:|" * len(cohorts)]
     counts = (f"{one['trajectories']} of {one['states']} states" for one in cohorts.values())

@@ -1,8 +1,8 @@
-"""Two sets of trajectories compared for a decision: has anything become worse, and where.
+"""`gate`: compare two sets of trajectories and decide whether anything has become worse, and where.
 
-Each measure of each cohort is compared over initial states: paired where both sets have played the same ones, by two
-samples otherwise. All intervals hold at once (Bonferroni), so that a gate with many measures does not fail by chance
-more often than one with a single measure.
+Each measure of each cohort is compared over initial states: paired where both sets have played the same states, else by
+a two-sample comparison. All intervals hold jointly (Bonferroni), so that a gate with many measures does not fail by
+chance more often than a gate with a single measure.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ NUMBERS = {
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What a gate lets pass; a YAML file holds these keys.
+    """The limits of a gate; a YAML file holds these keys.
 
     Attributes:
-        tolerance: measure -> how much worse still passes, in the measure's own unit; 0 for those left out. A measure
-            named here has to be compared: too few states for it are an error.
-        measures: measures to compare, beside success and return; empty compares all that have a better end.
-        min_states: initial states that each side needs.
-        confidence: that all intervals hold at once.
+        tolerance: measure -> the loss that still passes, in the measure's own unit; 0 for measures that are left out.
+            A measure named here has to be compared: too few states for it are an error.
+        measures: measures to compare, in addition to success and return; empty compares all for which `better` is set.
+        min_states: the number of initial states that each side needs.
+        confidence: the joint confidence of all intervals.
     """
 
     tolerance: dict[str, float] = field(default_factory=dict, metadata=NUMBERS)
@@ -56,15 +56,15 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Compared:
-    """One measure in one cohort.
+    """The comparison of one measure in one cohort.
 
     Attributes:
         cohort, measure: their names.
         run, baseline: means over initial states; None where the measure applies to none.
-        difference: of the run to the baseline with its interval; None with too few states.
-        paired: the two have played the same states.
-        states: how many states are compared (paired), or the fewer of both sides.
-        tolerance: how much worse still passes.
+        difference: run minus baseline, with its interval; None with too few states.
+        paired: whether the two have played the same states.
+        states: the number of compared states if paired, else the smaller number of the two sides.
+        tolerance: the loss that still passes.
         outcome: `degraded`, `no worse`, `better` or `too few states`.
     """
 
@@ -79,7 +79,7 @@ class Compared:
     outcome: str
 
     def sentence(self) -> str:
-        """What was found, for people."""
+        """The result as a sentence."""
         where = f"{self.measure} in {self.cohort}"
         if self.difference is None:
             return f"{where}: {self.outcome} ({self.states})."
@@ -98,20 +98,20 @@ def gate(
     key: Callable[[Played], str],
     thresholds: Thresholds | None = None,
 ) -> list[Compared]:
-    """Compare a run with a baseline; both have been scored already.
+    """Compare a run with a baseline; both must have been scored before.
 
     Args:
         run, baseline: their trajectories.
-        of: what is compared, `cohorts.measures`.
-        key: trajectory -> cohort, `cohorts.by`.
-        thresholds: what passes.
+        of: the measures, from `cohorts.measures`.
+        key: trajectory -> cohort, from `cohorts.by`.
+        thresholds: the limits of the gate.
 
     Returns:
-        One of each measure and cohort, in the order of both.
+        One comparison for each measure and cohort, in the order of both.
 
     Raises:
-        RecipeError: the two have other environments or cohorts, the same seed shows another initial state, a threshold
-            names an unknown measure, or there are too few states for success, return or a measure that was asked for.
+        RecipeError: the two have different environments or cohorts, the same seed has different initial states, a
+            threshold names an unknown measure, or there are too few states for success, return or a wanted measure.
     """
     given = thresholds or Thresholds()
     judged = {one.name: one for one in of if one.better}
@@ -146,7 +146,7 @@ def gate(
 
 
 def _states(ours: Mapping[State, Any], theirs: Mapping[State, Any], least: int) -> tuple[bool, int]:
-    """Whether the states are paired, and how many there are to compare."""
+    """Whether the states are paired, and the number of states to compare."""
     common = len(set(ours) & set(theirs))
     return (True, common) if common >= least else (False, min(len(ours), len(theirs)))
 
@@ -196,12 +196,12 @@ def _same_environments(run: Sequence[Played], baseline: Sequence[Played]) -> Non
 
 
 def verdict(found: Sequence[Compared]) -> str:
-    """`degraded` where anything is, else `no worse`."""
+    """`degraded` if any comparison is, else `no worse`."""
     return DEGRADED if any(one.outcome == DEGRADED for one in found) else FINE
 
 
 def results(found: Sequence[Compared], confidence: float) -> dict[str, Any]:
-    """JSON-able: `verdict`, `confidence`, `compared` (every comparison)."""
+    """Data for JSON: `verdict`, `confidence`, `compared` (every comparison)."""
     rows = [{**vars(one), "difference": one.difference and vars(one.difference)} for one in found]
     return {"verdict": verdict(found), "confidence": confidence, "compared": rows}
 
@@ -219,7 +219,7 @@ STYLES = {DEGRADED: "bold red", IMPROVED: "green", FEW: "dim"}
 
 
 def table(found: Sequence[Compared], title: str) -> Table:
-    """For the terminal."""
+    """A table for the terminal."""
     out = Table(title=escape(title), box=None, header_style="bold", title_justify="left")
     for column in COLUMNS:
         out.add_column(column, justify="right" if column in COLUMNS[2:7] else "left", no_wrap=True)
@@ -229,7 +229,7 @@ def table(found: Sequence[Compared], title: str) -> Table:
 
 
 def markdown(found: Sequence[Compared], title: str) -> str:
-    """A page: what degraded, and every comparison."""
+    """A Markdown page: the degraded measures, and every comparison."""
     lines = [f"# {title}", "", f"**{verdict(found)}**", ""]
     lines += [f"- {one.sentence()}" for one in found if one.outcome == DEGRADED]
     lines += ["", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]

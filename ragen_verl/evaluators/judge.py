@@ -22,7 +22,7 @@ Reply with one JSON object and nothing else: {"score": a number from 0 to 1 in t
 SCHEMA = {
     "type": "object",
     "properties": {
-        "score": {"enum": [tenth / 10 for tenth in range(11)]},  # a weak model writes digits without end
+        "score": {"enum": [tenth / 10 for tenth in range(11)]},  # else a weak model writes endless digits
         "reason": {"type": "string", "maxLength": 200},
     },
     "required": ["score", "reason"],
@@ -83,10 +83,10 @@ def judge(
 
 
 def read(text: str | None) -> dict[str, Any]:
-    """A judgement from an answer: exactly the object that was asked for.
+    """Read the judgement from an answer, which must be exactly the wanted object.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the answer has another form.
     """
     found = json.loads(text or "")
     if not isinstance(found, dict) or set(found) != {"score", "reason"}:
@@ -100,7 +100,7 @@ def read(text: str | None) -> dict[str, Any]:
 
 
 def _transcript(one: Played) -> str:
-    """What the judge is shown: everything that happened, and not the reward."""
+    """The text for the judge: the whole episode without the reward."""
     parts = [task] if (task := (one.record.get("preamble") or {}).get("head")) else []
     for turn in one.turns:
         parts += [f"[turn {turn['turn']}] state:\n{turn['state']}", f"agent:\n{turn['response']}"]
@@ -111,7 +111,7 @@ def _transcript(one: Played) -> str:
 
 
 def _known(file: Path | None) -> dict[str, dict[str, Any]]:
-    """The judgements of earlier calls; a line that is none, such as one cut short by a kill, is skipped."""
+    """The judgements of earlier calls; an invalid line, such as one cut short by a kill, is skipped."""
     found = {}
     for line in file.read_text("utf-8").splitlines() if file and file.is_file() else ():
         try:
@@ -151,7 +151,7 @@ class _Endpoint:
             raise RecipeError(f"The judge {model} cannot be asked, {error}: give MODEL@URL.") from error
 
     async def all(self, texts: dict[str, str], known: dict[str, dict[str, Any]], file: Path | None) -> list[str]:
-        """Ask about every text and write each judgement down as it comes; the reasons of those that failed."""
+        """Ask about every text and store each judgement at once; return the reasons of the failed ones."""
         gate, failures = asyncio.Semaphore(self._concurrency), []
         if file:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ class _Endpoint:
             async with gate:
                 try:
                     found = await self._ask(text)
-                except Exception as error:  # whatever the endpoint did: this trajectory has no score
+                except Exception as error:  # any failure of the endpoint leaves this trajectory without a score
                     failures.append(f"{type(error).__name__}: {error}")
                     return
             known[key] = {"key": key, "model": self._model, **found}
@@ -177,7 +177,7 @@ class _Endpoint:
         for attempt in range(1, self._attempts + 1):
             reply = await self._client.chat.completions.create(
                 messages=messages,
-                seed=attempt,  # an answer that was not of the form would come again
+                seed=attempt,  # with the same seed an answer of a wrong form would come again
                 **{**self._arguments, "temperature": 0.0 if attempt == 1 else 0.7},
             )
             choices = getattr(reply, "choices", None)

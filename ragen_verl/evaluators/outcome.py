@@ -1,4 +1,4 @@
-"""Evaluators of how an episode ended, and of whether the reward says the same."""
+"""Evaluators of an episode's outcome, and of its agreement with the reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluators of the way through the states: progress, efficiency, loops."""
+"""Evaluators of an episode's path through the states: progress, efficiency, loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluators of what was thought: proxies that count words, and understand none."""
+"""Evaluators of the reasoning: proxies that count words without understanding them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Words = Annotated[int, Accepts(lambda value: value >= 1, "1 or more")]
 def input_dependence(trajectories: Sequence[Played], *, n: Words = NGRAM) -> list[float | None]:
     """Share of other initial states in whose reasoning an n-gram of this one does not occur; 0 is one text for all.
 
-    Text made of chance words is not shared either: what the words have to do with the state is not seen.
+    A text of random words is not shared either: the evaluator does not see how the words relate to the state.
 
     Args:
-        trajectories: of one environment and step.
-        n: words of an n-gram; a shorter thought is one whole.
+        trajectories: those of one environment and step.
+        n: words of an n-gram; a shorter thought counts as one n-gram.
     """
     grams = [{gram for text in _thoughts(one) for gram in _grams(text, n)} for one in trajectories]
     states = {one.seed for one in trajectories}

@@ -30,14 +30,14 @@ class Evaluator:
     """A number for every trajectory.
 
     Attributes:
-        name: in tables, options and thresholds.
+        name: its name in tables, options and thresholds.
         function: (trajectory, **options) -> a number, or None where it does not apply; with `together` (trajectories,
             **options) -> as many numbers.
         better: `higher`, `lower`, or None for a number that is neither, which no gate looks at.
-        bounded: the number lies between 0 and 1, and so do the ends of its intervals.
-        together: the function is given all trajectories of one environment and step at once.
-        reads_scores: it reads `Played.scores`, so it is called after those that do not.
-        on_request: it is only called where it is asked for by name.
+        bounded: whether the number is between 0 and 1; the ends of its intervals are cut to this range.
+        together: whether the function gets all trajectories of one environment and step at once.
+        reads_scores: whether it reads `Played.scores`; then it is called after the evaluators that do not.
+        on_request: whether it is called only if it is named.
         about: the first line of the function's docstring.
     """
 
@@ -87,7 +87,7 @@ def run(
     """Fill `scores` of every trajectory.
 
     Args:
-        trajectories: of any environments and steps.
+        trajectories: those of any environments and steps.
         names: evaluators to call; None calls all that are not `on_request`, and those that have options.
         options: evaluator -> option -> value.
 

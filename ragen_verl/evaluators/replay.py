@@ -1,7 +1,7 @@
-"""A saved episode played again in a fresh environment, for what the record does not hold: how far the goal was.
+"""Replay a saved episode in a fresh environment, to find the distance to the goal, which the record does not contain.
 
-An environment's transitions follow from the seed, the rollout index and the actions, so the same actions lead through
-the same states. Where an observation differs from the saved one, nothing is said.
+The seed, the rollout index and the actions determine an environment's transitions, so the same actions lead through the
+same states. If an observation differs from the saved one, there is no result.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ragen_verl.rollout.trajectory import StopReason
 
 @dataclass(frozen=True)
 class Replay:
-    """What the environment says of an episode.
+    """The results of the replay of an episode.
 
     Attributes:
-        success: the environment said that the task was solved.
+        success: whether the environment reported that the task was solved.
         actions: its action names; None where actions are free text.
         left: length of the oracle's plan before the first turn and after each one: 0 where the task is solved, None
-            where it can no longer be. Empty where the oracle has no plan.
-        best_return: return of the oracle's plan from the initial state; None where it has none, or where the plan does
-            not solve the task.
+            where it cannot be solved any more. Empty where the oracle has no plan.
+        best_return: return of the oracle's plan from the initial state; None where there is no plan, or where the plan
+            does not solve the task.
     """
 
     success: bool
@@ -42,8 +42,8 @@ def replay(record: Mapping[str, Any], kwargs: Mapping[str, Any], shared_rng: boo
         shared_rng: as in `ragen_verl.rollout.episode.play`.
 
     Returns:
-        None where the environment is not there, is somewhere else on the network, needs a process of its own because it
-        may crash or hang, fails, or shows other states.
+        None where the environment is not installed, is on another machine, needs a process of its own because it may
+        crash or hang, fails, or shows other states.
     """
     if "://" in record["env_id"] or not record["turns"]:
         return None
@@ -56,7 +56,7 @@ def replay(record: Mapping[str, Any], kwargs: Mapping[str, Any], shared_rng: boo
             return _replay(env, record, start, kwargs)
         finally:
             env.close()
-    except Exception:  # an environment of other people; the evaluators that need it say nothing then
+    except Exception:  # it may be somebody else's environment; evaluators that need the replay then have no result
         return None
 
 
@@ -67,7 +67,7 @@ def _replay(env: Env, record: Mapping[str, Any], start: dict[str, Any], kwargs: 
     actions = None if env.actions is None else tuple(env.actions)
     plan = list(env.oracle())
     best = _return_of(plan, record["env_id"], kwargs, start) if plan else None
-    # an oracle that only knows a good next move, as in 2048, has no plan whose length would be a distance
+    # an oracle that knows only a good next move, as in 2048, has no plan whose length is a distance
     planned = bool(plan) and not (len(plan) == 1 and best is None)
     left: list[int | None] = [len(plan)]
     success = over = False

@@ -1,4 +1,4 @@
-"""Trajectories that a run or an evaluation saved, with what is needed to play them again."""
+"""Trajectories that a run or an evaluation saved, with the data that a replay needs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Played:
     """A saved trajectory.
 
     Attributes:
-        record: `Trajectory.record()` as it was saved; of any schema, so that older ones lack messages.
+        record: `Trajectory.record()` as it was saved; in any schema, and older ones lack messages.
         split: `train`, `val` or `generalisation`.
-        step: of the training; None for an evaluation's.
-        kwargs: the environment's arguments; None where they are not known, so that nothing can be played again.
-        shared_rng: the group shared the randomness of its transitions.
+        step: the training step; None for an evaluation.
+        kwargs: the environment's arguments; None where they are unknown, so that a replay is impossible.
+        shared_rng: whether the group shared its transition randomness.
         scores: evaluator -> its number, or None where it does not apply; filled by `registry.run`.
     """
 
@@ -52,17 +52,17 @@ class Played:
 
     @property
     def seed(self) -> int:
-        """Of the initial state."""
+        """The seed of the initial state."""
         return self.record["seed"]
 
     @property
     def success(self) -> bool:
-        """The task was solved."""
+        """Whether the task was solved."""
         return bool(self.record["success"])
 
     @property
     def ret(self) -> float:
-        """The return, format penalties included."""
+        """The return, with format penalties."""
         return float(self.record["return"] or 0.0)
 
     @property
@@ -72,20 +72,20 @@ class Played:
 
     @cached_property
     def replay(self) -> Replay | None:
-        """The episode played again; None where that cannot be done."""
+        """The replay of the episode; None where it is not possible."""
         return None if self.kwargs is None else replay(self.record, self.kwargs, self.shared_rng)
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What a folder held.
+    """The saved trajectories of a folder.
 
     Attributes:
         path: the folder or file.
         trajectories: those that count.
-        excluded: how many were left out because environment or engine failed.
-        broken: lines that are no record, such as one cut short by a kill.
-        step: the step they are of; None for an evaluation, and for several steps.
+        excluded: the number of those that were left out because environment or engine failed.
+        broken: the number of invalid lines, such as one cut short by a kill.
+        step: their training step; None for an evaluation, and for several steps.
     """
 
     path: Path
@@ -100,8 +100,8 @@ def load(path: Path, *, split: str = "val", step: str = LAST) -> Saved:
 
     Args:
         path: a run's folder, the folder of one policy in an evaluation, an evaluation of one policy, or a file.
-        split: of a run.
-        step: of a run: `first`, `last`, `best` (most held-out success), `all`, or a number.
+        split: the split, for a run.
+        step: the step, for a run: `first`, `last`, `best` (most held-out success), `all`, or a number.
 
     Raises:
         RecipeError: there is nothing to read, the folder holds several policies, or the step was not saved.
@@ -111,7 +111,7 @@ def load(path: Path, *, split: str = "val", step: str = LAST) -> Saved:
         return _run(RunFolder(path), split, step)
     file = path if path.is_file() else _episodes(path)
     known = {}
-    with suppress(OSError, ValueError):  # without arguments nothing is played again
+    with suppress(OSError, ValueError):  # without arguments a replay is not possible
         known = json.loads((file.parent / "settings.json").read_text("utf-8"))
     shared, arguments = known.get("shared_group_rng", False), known.get("arguments", {})
 
@@ -131,7 +131,7 @@ def _run(folder: RunFolder, split: str, step: str) -> Saved:
     wanted = _steps(folder, files, step)
     block: dict[str, Any] = {}
     envs: tuple[EnvGroups, ...] = ()
-    # damaged, of another version, or with a plugin that is not here: nothing is played again
+    # a recipe that is damaged, of another version, or with a missing plugin: a replay is not possible
     with suppress(RecipeError, YAMLError):
         block = folder.ragen_block()
         use_files(block.get("plugins") or [])
@@ -185,7 +185,7 @@ def _saved(path: Path, files: list[tuple[Path, Callable[[Mapping[str, Any]], Pla
             if record.get("excluded"):
                 failed.add(key)
             else:
-                kept[key] = one  # of an episode that was played again the later one
+                kept[key] = one  # if an episode was played again, the later record
     excluded = len(failed - set(kept))
     if not kept:
         raise RecipeError(

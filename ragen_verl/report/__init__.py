@@ -1,7 +1,7 @@
-"""What a run's folder shows to people: one HTML page, a live view, episodes in the terminal.
+"""Views of a run's folder: one HTML page, a live view, and episodes in the terminal.
 
-Everything here reads folders, also unfinished, damaged and older ones, and writes nothing into them but the page. What
-a model or an environment wrote is data: it is escaped wherever it is shown.
+The modules read folders, also unfinished, damaged and older ones, and write only the page into them. The texts of a
+model or an environment are data and are always escaped.
 """
 
 from ragen_verl.report.page import render

@@ -1,4 +1,4 @@
-"""The curves of a report: which metrics stand in which panel, and each panel as the geometry of an SVG."""
+"""The curves of a report: the metrics of each panel, and each panel as the geometry of an SVG."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ WIDTH, HEIGHT = 360, 200
 LEFT, RIGHT, TOP, BOTTOM = 42, 350, 20, 176
 MOST_POINTS = 600
 LOG_FROM = 50.0
-"""A panel whose largest value is this many times its smallest has a logarithmic axis, if it may have one."""
+"""A panel has a logarithmic axis, if it may have one, where its largest value is this many times its smallest."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture.
+    """One diagram.
 
     Attributes:
-        title, unit: above it.
+        title, unit: the texts above it.
         lines: name of the line -> metric.
-        percent: values are rates; the axis goes from 0 to 100 %.
-        log: the axis may be logarithmic.
+        percent: whether values are rates, so that the axis goes from 0 to 100 %.
+        log: whether the axis may be logarithmic.
     """
 
     title: str
@@ -65,7 +65,7 @@ PANELS = (
 
 @dataclass(frozen=True)
 class Mark:
-    """A warning or note of the verdict: when it fired, on what, and what to change."""
+    """A warning or note of the verdict: its step, its evidence, and what to change."""
 
     number: int
     step: int
@@ -93,7 +93,7 @@ class Line:
 
 @dataclass
 class Drawing:
-    """A panel with lines, ready for the template: values to places by `x` and `y`."""
+    """A panel with lines, ready for the template; `x` and `y` turn values into places."""
 
     panel: Panel
     lines: list[Line]
@@ -113,7 +113,7 @@ class Drawing:
             self.ticks = [float(one) for one in LogLocator(numticks=5).tick_values(min(values), max(values))]
         else:
             low, high = min(values), max(values)
-            if high - low < 0.02 * abs(high):  # a flat line stands in the middle, not between rounding errors
+            if high - low < 0.02 * abs(high):  # a flat line is drawn in the middle, without enlarged rounding errors
                 low, high = low - 0.1 * abs(low), high + 0.1 * abs(high)
             elif 0 <= low < 0.6 * high:
                 low = 0.0
@@ -139,7 +139,7 @@ class Drawing:
         return round(BOTTOM - (BOTTOM - TOP) * min(1.0, max(0.0, share)), 1)
 
     def path(self, line: Line) -> str:
-        """The line as an SVG path; of a long one the lowest and highest value of each stretch."""
+        """The line as an SVG path; a long line has only the lowest and highest value of each part."""
         return "M" + "L".join(f"{self.x(point[0])} {self.y(point[1])}" for point in _thinned(line.points))
 
     def band(self, line: Line) -> str:
@@ -150,17 +150,17 @@ class Drawing:
         return " ".join(there + back) if len(have) > 1 else ""
 
     def label(self, value: float) -> str:
-        """A value as it stands at the axis."""
+        """A value as a label of the axis."""
         return f"{value:.0%}" if self.panel.percent else f"{value:.4g}"
 
     def data(self) -> dict[str, Any]:
-        """What the script needs to show values under the pointer."""
+        """The data that the script needs to show values under the pointer."""
         points = {f"{line.run}/{line.name}": line.points for line in self.lines}
         return {"first": self.first, "last": self.last, "percent": self.panel.percent, "lines": points}
 
 
 def drawings(runs: Sequence[Run]) -> list[Drawing]:
-    """Every panel that some run has values for; marks of warnings where there is one run."""
+    """Every panel for which a run has values; with marks of warnings if there is only one run."""
     found = []
     warned = marks(runs[0]) if len(runs) == 1 else []
     for panel in PANELS:
@@ -181,8 +181,8 @@ def drawings(runs: Sequence[Run]) -> list[Drawing]:
 def intervals(run: Run) -> dict[int, tuple[float, float]]:
     """Step -> ends of the 95 % interval of held-out success.
 
-    Wilson's for one episode of each initial state. Several episodes of a state are not independent: then the interval
-    is over the states, from the trajectories, and there is none without them.
+    It is Wilson's for one episode of each initial state. Several episodes of a state are not independent: then the
+    interval is over the states, computed from the trajectories; without trajectories there is none.
     """
     repeated = (run.setting("actor_rollout_ref.rollout.val_kwargs.n") or 1) != 1
     found = {}
@@ -223,7 +223,7 @@ def marks(run: Run) -> list[Mark]:
 
 
 def _dicts(found: Any) -> list[dict[str, Any]]:
-    """Those of a list that are mappings with a step."""
+    """The entries of a list that are mappings with a step."""
     found = found if isinstance(found, list) else []
     return [one for one in found if isinstance(one, dict) and isinstance(one.get("step"), int)]
 

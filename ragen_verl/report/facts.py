@@ -1,4 +1,4 @@
-"""What was trained, on what, where the time went, and the result before and after."""
+"""The facts of a run: recipe, versions, hardware, times, and the results before and after."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PHASES = {
     "weights to the engine": ("update_weights",),
     "checkpoints": ("save_checkpoint",),
 }
-"""Phase of a step -> verl's timers. What a step took besides is `other`; held-out evaluation is outside of the step."""
+"""Phase of a step -> verl's timers. The rest of a step is `other`; held-out evaluation is outside of the step."""
 OTHER, TESTING = "other", "held-out evaluation"
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """One held-out evaluation: success with its interval, return, share of valid turns; None where it is not known."""
+    """One held-out evaluation: success with its interval, return, share of valid turns; None where unknown."""
 
     step: int
     success: float
@@ -65,7 +65,7 @@ def before_and_after(run: Run) -> dict[str, HeldOut]:
 
 
 def phases(run: Run) -> dict[str, float]:
-    """Seconds of each phase over all logged steps, those that took none left out."""
+    """Seconds of each phase over all logged steps, without phases of no time."""
     found = {name: sum(_total(run, f"{SECONDS}/{key}") for key in keys) for name, keys in PHASES.items()}
     found[OTHER] = max(0.0, _total(run, STEP_SECONDS) - sum(found.values()))
     found[TESTING] = _total(run, TEST_SECONDS)
@@ -73,18 +73,18 @@ def phases(run: Run) -> dict[str, float]:
 
 
 def seconds(run: Run) -> float:
-    """Of all steps and of the evaluations after them."""
+    """The seconds of all steps and of the evaluations after them."""
     return _total(run, STEP_SECONDS) + _total(run, TEST_SECONDS)
 
 
 def devices(run: Run) -> int:
-    """Training processes with a device of their own."""
+    """The number of training processes with a device of their own."""
     nodes, each = run.setting("trainer.nnodes", 1), run.setting("trainer.n_gpus_per_node", 1)
     return int(nodes) * int(each) if finite(nodes) and finite(each) else 1
 
 
 def tokens_per_second(run: Run) -> float | None:
-    """Trained and prompt tokens of all steps by the seconds of those steps, over all devices."""
+    """Trained and prompt tokens of all steps divided by the seconds of those steps, over all devices."""
     rows = [row for row in run.rows if finite(row.get("perf/total_num_tokens")) and finite(row.get(STEP_SECONDS))]
     spent = sum(row[STEP_SECONDS] for row in rows)
     return sum(row["perf/total_num_tokens"] for row in rows) / spent if spent else None
@@ -100,7 +100,7 @@ def device_hours(run: Run) -> tuple[str, float]:
 
 
 def facts(run: Run) -> dict[str, dict[str, str]]:
-    """Title -> label -> value: recipe, versions, hardware, time. What is not known is left out."""
+    """Title -> label -> value: recipe, versions, hardware, time; without unknown values."""
     unit, hours = device_hours(run)
     rate = tokens_per_second(run)
     versions = {name: str(value) for name, value in run.versions.items() if name not in ("machine", "cores", "gpus")}
@@ -142,7 +142,7 @@ def differing(found: Sequence[dict[str, dict[str, str]]]) -> list[tuple[str, str
 
 
 def duration(took: float) -> str:
-    """Seconds as people say them."""
+    """Seconds as text, such as "2 h 05 min"."""
     minutes, rest = divmod(round(took), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
@@ -192,7 +192,7 @@ def _pair(run: Run, *keys: str) -> str:
 
 
 def _tail(path: Any) -> str:
-    """A model's name: of a folder its last part, of a Hugging Face name all of it."""
+    """A model's name: the last part of a folder, or a whole Hugging Face name."""
     name = _show(path)
     return name.rstrip("/").rpartition("/")[2] if name.startswith(("/", ".", "~")) else name
 

@@ -1,4 +1,4 @@
-"""The runs below a folder in one table, and what differs between two of them."""
+"""The runs below a folder in one table, and the differences between two of them."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def find(folder: Path) -> list[Run]:
 
 
 def began(run: Run) -> float:
-    """When the run was started, or taken up again, in seconds since 1970."""
+    """The time when the run was started or resumed, in seconds since 1970."""
     files = (run.folder.path / "config.yaml", run.folder.metrics)
     return next((file.stat().st_mtime for file in files if file.exists()), 0.0)
 
 
 def go_on(run: Run) -> str | None:
-    """The command that goes on with a run which is not finished; None for the others."""
+    """The command that resumes an unfinished run; None for other runs."""
     return typed("resume", str(run.folder.path)) if run.state() in (INTERRUPTED, "failed") else None
 
 
 def record(run: Run, below: Path) -> dict[str, Any]:
-    """One run as JSON-able data: `run` (its path below a folder), recipe, state, steps, held-out success, verdict."""
+    """One run as data for JSON: `run` (its path below a folder), recipe, state, steps, held-out success, verdict."""
     path, parent = run.folder.path, below.resolve()
     held_out = before_and_after(run)
     return {
@@ -70,7 +70,7 @@ def record(run: Run, below: Path) -> dict[str, Any]:
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> Table:
-    """The runs for the terminal, a row each."""
+    """The runs as a table for the terminal."""
     out = Table(box=None, header_style="bold")
     for column in ("run", "recipe", "state", "step", "best held-out success", "last", "verdict", "started"):
         out.add_column(column, justify="right" if column in ("step", "best held-out success", "last") else "left")
@@ -100,11 +100,11 @@ def _rate(found: Mapping[str, Any] | None) -> str:
 
 
 def differences(one: Run, other: Run) -> dict[str, list[tuple[str, str, str]]]:
-    """What differs between two runs.
+    """The differences between two runs.
 
     Returns:
-        `settings: BLOCK` (of the resolved configuration), `versions` and `results` -> (key, of the first, of the
-        second); groups without a difference are left out. Folders, and where a run began, are not compared.
+        `settings: BLOCK` (of the resolved configuration), `versions` and `results` -> (key, value of the first, value
+        of the second); groups without a difference are left out. Folders and working folders are not compared.
     """
     found: dict[str, list[tuple[str, str, str]]] = {}
     for key, first, second in changes(one.config, other.config):
@@ -140,7 +140,7 @@ def _shown(value: Any) -> str:
 
 
 def difference_tables(found: Mapping[str, Sequence[tuple[str, str, str]]], names: tuple[str, str]) -> Iterator[Table]:
-    """The differences for the terminal, a table a group."""
+    """The differences for the terminal, with a table for each group."""
     for title, rows in found.items():
         out = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim")
         for column in ("", *names):

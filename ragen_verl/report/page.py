@@ -44,9 +44,9 @@ def render(runs: Sequence[Run], limit: int = LIMIT, live: bool = False) -> bytes
     """The page as UTF-8.
 
     Args:
-        runs: at least one; several are laid over each other.
-        limit: about how many trajectories to put in, of all runs together.
-        live: the page is served and asks for news of the run.
+        runs: at least one; the curves of several share their panels.
+        limit: about how many trajectories the page has, of all runs together.
+        live: whether the page is served and asks for new data.
     """
     parts, blocks, total = [], [], 0
     preambles: dict[str, int] = {}
@@ -91,7 +91,7 @@ def render(runs: Sequence[Run], limit: int = LIMIT, live: bool = False) -> bytes
         policy=_policy(script, style, live),
         geometry=(LEFT, RIGHT, TOP, BOTTOM, WIDTH, HEIGHT),
     )
-    # a lone surrogate becomes the escape that JSON has for it, and that is readable in the markup
+    # a lone surrogate becomes its JSON escape, which is also readable in the markup
     return text.encode("utf-8", "backslashreplace")
 
 
@@ -100,12 +100,12 @@ def _columns(records: Sequence[dict[str, Any]]) -> list[list[Any]]:
 
 
 def _compact(record: dict[str, Any], preambles: dict[str, int]) -> dict[str, Any]:
-    """What the index does not have of a trajectory, every text once: see `_around`."""
+    """The parts of a trajectory that are not in the index; every text occurs once, see `_around`."""
     turns = []
     for number, turn in enumerate(record["turns"]):
         short = {name: shortened(value) if isinstance(value, str) else value for name, value in turn.items()}
         if number + 1 < len(record["turns"]) and turn["observation"] == record["turns"][number + 1]["state"]:
-            del short["observation"]  # the next turn shows it
+            del short["observation"]  # it is the state of the next turn
         short["user"] = _around(short["user"], short["state"])
         short["response"] = _around(short["response"], short["reasoning"])
         short["tokens"] = _tokens(turn["tokens"] or {})
@@ -117,13 +117,13 @@ def _compact(record: dict[str, Any], preambles: dict[str, int]) -> dict[str, Any
 
 
 def _around(text: str, inner: str) -> str | list[str]:
-    """What stands before and after a text in another one; the whole where it is not in it."""
+    """The texts before and after an inner text; the whole text where it does not contain the inner one."""
     before, found, after = text.partition(inner) if inner else (text, "", "")
     return [before, after] if found else text
 
 
 def _tokens(tokens: dict[str, list]) -> dict[str, Any]:
-    """Tokens with rounded numbers; one number stands for a list of equal ones."""
+    """Tokens with rounded numbers; one number replaces a list of equal numbers."""
     short: dict[str, Any] = {"sizes": tokens["sizes"]} if tokens else {}
     for name, values in tokens.items():
         if name != "sizes":
@@ -134,7 +134,7 @@ def _tokens(tokens: dict[str, list]) -> dict[str, Any]:
 
 
 def _policy(script: str, style: str, live: bool) -> str:
-    """The content security policy: this script, this style, and nothing from anywhere."""
+    """The content security policy: it allows this script and this style, and nothing else."""
     digests = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (script, style))
     own_script, own_style = (f"'sha256-{digest}'" for digest in digests)
     connect = "connect-src 'self'; " if live else ""

@@ -1,4 +1,4 @@
-"""A run's folder as it is found: unfinished, damaged or of an older version, with a note on all that is missing."""
+"""Read a run's folder, also an unfinished, damaged or older one, with a note on each missing part."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
 SPLITS = ("train", "val", "generalisation")
 INTERRUPTED = "interrupted"
 SILENT = 900.0
-"""Seconds without a new file after which an unfinished run is no longer called running."""
+"""After this many seconds without a changed file an unfinished run no longer counts as running."""
 
 
 @dataclass
 class Run:
-    """What a folder holds; a part that is missing or cannot be read is empty and has a note.
+    """The contents of a run's folder; a part that is missing or cannot be read is empty and has a note.
 
     Attributes:
-        folder: where it is.
+        folder: the folder.
         config, versions, verdict, summary: the files of these names.
         rows: metrics.jsonl, in the order of the steps.
         files: split -> step -> file of its trajectories.
-        notes: what could not be read, each a sentence.
-        version: `signature` from before anything was read.
+        notes: a sentence about each part that could not be read.
+        version: the `signature` before the reading.
     """
 
     folder: RunFolder
@@ -54,7 +54,7 @@ class Run:
 
     @property
     def recipe(self) -> str:
-        """The recipe's name, or the experiment's where the recipe is not known."""
+        """The recipe's name, or the experiment's where the recipe is unknown."""
         known = self.summary.get("recipe") or self.setting("trainer.experiment_name")
         try:
             return str(self.folder.recipe or known or self.name)
@@ -78,7 +78,7 @@ class Run:
         return [(row["step"], float(row[metric])) for row in self.rows if finite(row.get(metric))]
 
     def state(self) -> str:
-        """`finished`, `running`, `failed`, or `interrupted`: by a signal, or silent for `SILENT` seconds."""
+        """`finished`, `running`, `failed`, or `interrupted` (by a signal, or without news for `SILENT` seconds)."""
         if self.folder.error.exists():
             return INTERRUPTED if self.cause().startswith("Stopped ") else "failed"
         began = _changed(self.folder.path / "config.yaml")
@@ -88,14 +88,14 @@ class Run:
         return "running" if time.time() - max(newest, began) < SILENT else INTERRUPTED
 
     def cause(self) -> str:
-        """What ended the run, in one line; "" where nothing did."""
+        """The cause of the run's failure in one line; "" without one."""
         try:
             return cause(self.folder.error.read_text("utf-8", errors="replace"))
         except OSError:
             return ""
 
     def records(self, split: str, step: int) -> list[dict[str, Any]]:
-        """The trajectories of a step, normalised; lines that are none are left out, with a note."""
+        """The normalised trajectories of a step; invalid lines are left out, with a note."""
         file = self.files.get(split, {}).get(step)
         found: list[dict[str, Any]] = []
         with warnings.catch_warnings(record=True) as told:
@@ -112,12 +112,12 @@ class Run:
         return found
 
     def note(self, sentence: str) -> None:
-        """Remember what could not be read, once."""
+        """Add a note, once."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def signature(self) -> str:
-        """Changes when the run has written something that the page shows."""
+        """A text that changes when the run has written something that the page shows."""
         folder = self.folder
         return " ".join(str(_changed(one)) for one in (folder.metrics, folder.verdict, folder.summary, folder.error))
 
@@ -126,7 +126,7 @@ def read_run(path: str | Path) -> Run:
     """Read a run's folder.
 
     Raises:
-        RecipeError: the folder does not exist, or is no run's.
+        RecipeError: the folder does not exist, or is no folder of a run.
     """
     folder = RunFolder(path)
     if not folder.path.is_dir():
@@ -158,7 +158,7 @@ def read_run(path: str | Path) -> Run:
 
 
 def _read_jsonl(file: Path) -> tuple[list[dict[str, Any]], int]:
-    """The JSON objects of a file, one a line, and the number of other lines (empty ones aside)."""
+    """The JSON objects of a file with one per line, and the number of other lines that are not empty."""
     found, bad = [], 0
     for line in file.read_text("utf-8", errors="replace").split("\n"):
         if not line.strip():
@@ -196,7 +196,7 @@ def _changed(file: Path) -> float:
 
 
 def _mapping(run: Run, file: Path, parse: Any, needed: bool = True) -> dict[str, Any]:
-    """A file that holds one mapping; {} and a note where it does not."""
+    """The mapping in a file; {} and a note where the file has none."""
     try:
         value = parse(file.read_text("utf-8", errors="replace"))
     except FileNotFoundError:

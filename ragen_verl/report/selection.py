@@ -1,4 +1,4 @@
-"""Which trajectories of a long run go into the page: few enough to open at once, and those that people look for."""
+"""The choice of a long run's trajectories for the page: a number that a browser can open, and the interesting ones."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ragen_verl.report.reading import Run, all_files
 
 LIMIT = 2000
 LONGEST = 20_000
-"""Characters of one text in the page; the trajectories' file has the rest."""
+"""The highest number of characters of one text in the page; the trajectories' file has the rest."""
 LEAST = 64
-"""Trajectories of a step, where not all have room."""
+"""The number of trajectories of a step, where not all fit."""
 
 
 def chosen(run: Run, limit: int = LIMIT) -> tuple[dict[tuple[str, int], list[dict[str, Any]]], int]:
-    """Trajectories for the page, whole groups of them.
+    """The trajectories for the page, in whole groups.
 
-    Where all fit in they are all there. Otherwise about `LEAST` of as many steps as there is room for: first and last
-    of each split, those where the verdict warned, and others evenly between; of each step the first groups, so that
-    held-out states are the same ones at every step.
+    If all fit, all are taken. Otherwise about `LEAST` trajectories are taken from each of as many steps as fit: the
+    first and last step of each split, the steps with warnings, and others evenly between. Of each step the first groups
+    are taken, so that the held-out states are the same at every step.
 
     Args:
         run: the run.
-        limit: about how many; the last step that fits in has one whole group at least.
+        limit: about how many; the last step that fits has at least one whole group.
 
     Returns:
-        (split, step) -> its trajectories, and how many trajectories the run has in all.
+        (split, step) -> its trajectories, and the number of all trajectories of the run.
     """
     sizes = {(split, step): _lines(file) for split, step, file in all_files(run)}
     total = sum(sizes.values())
@@ -44,7 +44,7 @@ def chosen(run: Run, limit: int = LIMIT) -> tuple[dict[tuple[str, int], list[dic
 
 
 def shortened(text: str) -> str:
-    """A text as it goes into the page."""
+    """A text for the page, cut at `LONGEST` characters with a remark."""
     more = len(text) - LONGEST
     return text if more <= 0 else f"{text[:LONGEST]}\n[{more:,} more characters are in the trajectories' file]"
 
@@ -75,7 +75,7 @@ def _by_interest(places: Sequence[tuple[str, int]], warned: set[int]) -> list[tu
 
 
 def _bisected(steps: Sequence[int], split: str) -> list[tuple[str, int]]:
-    """All steps, ends first, then the middles of ever smaller stretches."""
+    """All steps: first the ends, then the middles of smaller and smaller intervals."""
     order, stretches = [steps[0], steps[-1]], [(0, len(steps) - 1)]
     while stretches:
         low, high = stretches.pop(0)

@@ -1,4 +1,4 @@
-"""The page over HTTP while a training goes on: made anew when the run has written something."""
+"""The page over HTTP during a training; it is made anew when the run has written something."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ragen_verl.runs.folder import RunFolder
 
 
 class Pages:
-    """The page of a run and its version; safe to ask from several threads.
+    """The page of a run and its version; several threads may use it.
 
     Args:
-        folder: the run's.
+        folder: the run's folder.
         limit: as in `render`.
     """
 
@@ -26,11 +26,11 @@ class Pages:
         self._lock, self._made, self._page = Lock(), "", b""
 
     def version(self) -> str:
-        """Changes when the page would; cheap, since every open page asks for it every few seconds."""
+        """A text that changes with the page; it is cheap, since every open page asks for it every few seconds."""
         return Run(RunFolder(self._folder)).signature()
 
     def page(self) -> bytes:
-        """The page as it is now."""
+        """The present page."""
         with self._lock:
             run = read_run(self._folder)
             if not self._page or run.version != self._made:
@@ -42,7 +42,7 @@ def server(pages: Pages, host: str, port: int) -> ThreadingHTTPServer:
     """A server of the page, bound and not yet started; port 0 takes a free one.
 
     Raises:
-        RecipeError: host and port cannot be had.
+        RecipeError: host and port cannot be used.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ def server(pages: Pages, host: str, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """The terminal belongs to the view of the run."""
+            """Log nothing, since the terminal shows the view of the run."""
 
     try:
         return ThreadingHTTPServer((host, port), Handler)

@@ -1,4 +1,4 @@
-"""A run in the terminal: the live view of `watch`, and episodes as `show` prints them."""
+"""A run in the terminal: the live view of `watch`, and the episodes that `show` prints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PLOT = 40  # columns
 
 
 def dashboard(run: Run) -> RenderableType:
-    """What `watch` shows: how far the run is, its curves, the verdict, where the time goes."""
+    """The view of `watch`: progress of the run, its curves, the verdict, and the times of the phases."""
     state, verdict = run.state(), str(run.verdict.get("status") or "not yet")
     head = Text.assemble((visible(run.recipe), "bold"), f"  {visible(run.folder.path)}  ", (state, _STATES[state]))
     parts: list[RenderableType] = [head, _progress(run, state), Text(), _curves(run), Text()]
@@ -102,7 +102,7 @@ def _curves(run: Run) -> Table:
 
 
 def sparkline(values: Sequence[float], width: int = _PLOT) -> str:
-    """Values as blocks between their lowest and highest; more than `width` are averaged."""
+    """Values as blocks between their lowest and highest; more than `width` values are averaged."""
     if len(values) > width:
         edges = [round(i * len(values) / width) for i in range(width + 1)]
         values = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]

@@ -1,4 +1,4 @@
-"""Characters that change how other text looks, shown as what they are."""
+"""`visible`: show characters that change the look of other text as escapes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _HIDDEN = re.compile("[" + "".join(f"{chr(first)}-{chr(last)}" for first, last i
 
 
 def visible(text: Any) -> str:
-    """`text` as a string without a character that hides or reorders others or steers a terminal.
+    """`text` as a string without characters that hide or reorder others or control a terminal.
 
-    Each stands there as an escape: `\\x1b`, `\\u202e`, `\\U000e0041`. Tabs and line feeds stay.
+    Each of them becomes an escape: `\\x1b`, `\\u202e`, `\\U000e0041`. Tabs and line feeds stay.
     """
     return _HIDDEN.sub(lambda found: _escape(ord(found[0])), str(text))
 

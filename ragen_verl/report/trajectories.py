@@ -1,4 +1,4 @@
-"""Trajectories as the page and the terminal show them: one form for every version of the record, and filters."""
+"""Trajectories for the page and the terminal: one form for every version of the record, and filters."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 SOLVED, FAILED, EXCLUDED = "solved", "failed", "excluded"
 OUTCOMES = (SOLVED, FAILED, EXCLUDED)
 
-_USUAL = {"success", "action_is_valid", "action_is_effective"}  # infos that other fields say already
+_USUAL = {"success", "action_is_valid", "action_is_effective"}  # infos whose content is in other fields
 
 
 def normalise(record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A record as it is shown; None if it is no trajectory. Every field has the type that it should have.
+    """A record in the form for views; None if it is no trajectory. Every field has the correct type.
 
     Args:
-        record: as `ragen_verl.runs.trajectories` reads it, of any schema.
+        record: as `ragen_verl.runs.trajectories` reads it, in any schema.
 
     Returns:
-        `env`, `seed`, `rollout_index`, `stop_reason`, `outcome` (one of `OUTCOMES`), `kept` (by the filter; None where
-        nothing says so), `return`, `error`, `seconds`, `preamble` (system message and task as one text), and `turns`,
-        each with the fields of `Turn.record` that are shown, `advantage` (mean over the tokens that are trained on)
-        and `tokens` (None, or `sizes` in characters and the numbers of each token that there are). Numbers that are
-        none are None, texts that are none are "".
+        `env`, `seed`, `rollout_index`, `stop_reason`, `outcome` (one of `OUTCOMES`), `kept` (by the filter; None if
+        unknown), `return`, `error`, `seconds`, `preamble` (system message and task as one text), and `turns`, each with
+        the fields of `Turn.record` that are shown, `advantage` (mean over the tokens that are trained on) and `tokens`
+        (None, or `sizes` in characters and the available numbers of each token). An invalid number is None, an invalid
+        text is "".
     """
     turns, seed = record.get("turns"), _number(record.get("seed"))
     if not isinstance(turns, list) or seed is None:
@@ -64,7 +64,7 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokens(turn: Mapping[str, Any]) -> dict[str, list] | None:
-    """Where each sampled token ends and its numbers, as far as their lengths agree."""
+    """The length of each sampled token in characters, and its numbers, as far as their lengths agree."""
     found = turn.get("tokens")
     starts = _list(found.get("offsets")) if isinstance(found, Mapping) else []
     if not starts or not all(isinstance(one, int) for one in starts) or starts != sorted(starts):
@@ -76,26 +76,26 @@ def _tokens(turn: Mapping[str, Any]) -> dict[str, list] | None:
 
 
 def _trained(tokens: Mapping[str, list]) -> list[float]:
-    """Advantages of the tokens that the update has a loss on."""
+    """Advantages of the tokens with a loss."""
     advantages = tokens.get("advantages", [])
     mask = tokens.get("mask", [1] * len(advantages))
     return [one for one, trained in zip(advantages, mask, strict=False) if trained and one is not None]
 
 
 def finite(value: Any) -> bool:
-    """Whether a value is a finite number, and one that a float can be."""
+    """Whether a value is a finite number that a float can hold."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which trajectories are asked for; what is None (or "") is not asked.
+    """A filter of trajectories; a field with None (or "") filters nothing.
 
     Attributes:
         outcome: one of `OUTCOMES`.
         env, stop_reason: the whole name.
         seed, rollout_index: the group, and the trajectory in it.
-        search: a text that occurs in a state, a response, an action or an error, in any case.
+        search: a text that occurs, in any case, in a state, a response, an action or an error.
     """
 
     outcome: str | None = None
@@ -106,7 +106,7 @@ class Wanted:
     search: str = ""
 
     def matches(self, shown: Mapping[str, Any]) -> bool:
-        """Whether a normalised trajectory is one of them."""
+        """Whether a normalised trajectory passes the filter."""
         asked = ("outcome", "env", "stop_reason", "seed", "rollout_index")
         if any(getattr(self, name) not in (None, shown[name]) for name in asked):
             return False
@@ -114,14 +114,14 @@ class Wanted:
 
 
 def texts(shown: Mapping[str, Any]) -> Iterable[str]:
-    """All texts of a normalised trajectory that a search looks at."""
+    """All texts of a normalised trajectory that are searched."""
     for turn in shown["turns"]:
         yield from (turn["state"], turn["response"], turn["observation"], *turn["actions"])
     yield shown["error"]
 
 
 def _numbers(values: list) -> list[float | None]:
-    """Numbers as they are in nearly every list, else one by one."""
+    """The numbers of a list; a list of valid numbers, as nearly all are, is returned unchanged."""
     plain = {*map(type, values)} <= {int, float} and all(map(finite, values))
     return values if plain else [_number(one) for one in values]
 

@@ -1,1 +1,1 @@
-"""One episode: what the model reads, what it answers, and what is kept for training."""
+"""The rollout of one episode: prompts, token ids, the episode itself, and its rows for training."""

@@ -1,8 +1,8 @@
-"""From messages to token ids, without ever re-tokenising what the model sampled.
+"""From messages to token ids; the sampled ids are never tokenised again.
 
-A conversation is one growing list of ids: the rendered opening, a sampled response, the ids that stand between it and
-the next response, the next response, and so on. What stands between two responses is taken from the tokenizer's own
-chat template by rendering it with sentinel texts, so no model family needs a rule of its own.
+A conversation is one growing list of ids: the rendered opening, a sampled response, the ids between it and the next
+response, the next response, and so on. The ids between two responses come from the tokenizer's own chat template, which
+is rendered with sentinel texts. So no model family needs a rule of its own.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.protocol import TAGS, Protocol
 
-# Plain words: no template treats them specially, and no white space at their ends that a template could trim.
+# Plain words, which no template treats specially, without white space at their ends, which a template could trim.
 _SYSTEM, _USER, _REPLY = "sentinelsystem", "sentineluser{}end", "sentinelreply{}end"
 
-# an added token that a template could give a meaning to: `<tool_call>`, `[INST]`; not a word, nor white space
+# an added token to which a template could give a meaning: `<tool_call>`, `[INST]`; but no word and no white space
 _CONTROL = re.compile(r"[^\w\s](?=\S*\w)\S*[^\w\s]")
 
-_TRIES = 5  # places around the middle; a character has four bytes at most
+_TRIES = 5  # places around the middle, since a character has at most four bytes
 
 _THOUGHTS = re.compile(r"\s*</?think>\s*")
 
@@ -29,7 +29,7 @@ Message = dict[str, str]
 
 
 class Chat:
-    """What the model reads of a text, for records; as it stands here, the text itself."""
+    """The form of texts that the model reads, for records; in this base class it is the text itself."""
 
     def preamble(self, system: str, head: str) -> tuple[str, str]:
         """System message and task preamble as the model reads them."""
@@ -49,7 +49,7 @@ class ChatTokens(Chat):
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
-        protocol: gives the tag that every response starts with.
+        protocol: has the tag with which every response starts.
         template_kwargs: further arguments of the chat template, such as `enable_thinking`.
 
     Attributes:
@@ -103,7 +103,8 @@ class ChatTokens(Chat):
             user: text of the user message.
         """
         before = self._before_closed if closed else self._before_open
-        # One piece from the end-of-turn token on: white space and role names merge as they do in a whole rendering.
+        # Encoded as one piece from the end-of-turn token on, so that white space and role names merge into the same
+        # tokens as in a whole rendering.
         ids = self._encode(before + self._disarm(user) + self._after)
         return ids[ids.index(self.end_of_turn_id) + 1 if closed else 0 :] + self._prefill_ids
 
@@ -119,7 +120,7 @@ class ChatTokens(Chat):
     # -- for records --------------------------------------------------------------------------------------------------
 
     def preamble(self, system: str, head: str) -> tuple[str, str]:
-        """System message and task preamble as the model reads them: all in the second without a system role."""
+        """System message and task preamble as the model reads them; without a system role the second holds both."""
         system, head = super().preamble(system, head)
         if not system or self._has_system_role:
             return system, head
@@ -130,15 +131,15 @@ class ChatTokens(Chat):
         return self._disarm(user)
 
     def prefix(self, response: Sequence[int]) -> str:
-        """The forced tag, with the white space after it where the template itself opens with it."""
+        """The forced tag, with the white space after it where the template itself writes the tag."""
         return self._tag
 
     def offsets(self, ids: Sequence[int]) -> list[int]:
         """The character of `decode(ids)` at which each id begins; an id that ends inside a character begins with it.
 
-        Ids are taken one by one where they decode to the same text alone and together, as byte-level vocabularies do
-        up to characters of several ids; parts where that does not hold are halved, and decoded up to each id where no
-        half stands for itself.
+        Ids are decoded one by one where they decode to the same text alone and together, as in byte-level vocabularies
+        except for characters of several ids. Parts where this does not hold are halved. Where no half decodes by
+        itself, the text is decoded up to each id.
         """
         text, alone = self.decode(ids), [self.decode([index]) for index in ids]
         if "".join(alone) == text:
@@ -160,7 +161,7 @@ class ChatTokens(Chat):
         return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self._kwargs)
 
     def _disarm(self, text: str) -> str:
-        """Keep environment text from becoming control tokens: an echoed `<|im_end|>` would forge a message."""
+        """Prevent that environment text becomes control tokens: an echoed `<|im_end|>` would forge a message."""
         for token in self._armed:
             text = text.replace(token, f"{token[0]} {token[1:]}")
         return text
@@ -177,7 +178,7 @@ class ChatTokens(Chat):
         try:
             if _SYSTEM in self._render(messages):
                 return True
-        except Exception:  # a template refuses with whatever error it likes
+        except Exception:  # a template may refuse with any error
             pass
         try:
             self._render(messages[1:])
@@ -196,11 +197,11 @@ class ChatTokens(Chat):
         return self._render(messages)
 
     def _probe_delta(self) -> tuple[str, str, str]:
-        """Texts before and after the user message in what stands between two responses, and the reply's header.
+        """The texts before and after the user message between two responses, and the reply's header.
 
-        The template can be continued if what stands between reply k and reply k+1 never depends on k or on the form of
-        the replies, and if what was rendered when reply k was asked for is never rendered differently: up to the reply
-        itself, its thoughts aside, because nothing in the id stream is ever rendered again.
+        The template can be continued under two conditions, since nothing in the id stream is ever rendered again. The
+        text between reply k and reply k+1 must not depend on k or on the form of the replies. And the text before
+        reply k must later be rendered in the same way as when reply k was requested, apart from thoughts.
         """
         try:
             plain, thinking = (
@@ -225,10 +226,10 @@ class ChatTokens(Chat):
 
     @staticmethod
     def _header_of(shown: list[str], k: int) -> str | None:
-        """What the template puts before reply k-1 once it is past, and left to the model when it was asked for.
+        """The text that the template puts before a past reply k-1, but left to the model when that was requested.
 
-        gpt-oss names a channel there. None if anything else was rendered differently; thoughts do not count, nor what a
-        generation prompt has more: sampled after that text, the response keeps it.
+        For gpt-oss it names a channel. None if anything else was rendered differently. Thoughts do not count. Neither
+        does additional text of a generation prompt, since it stays in the ids before the response.
         """
         user = _USER.format(k - 1)
         asked_before, _, asked = shown[k - 2].partition(user)
@@ -265,7 +266,7 @@ class ChatTokens(Chat):
 
 
 def _agree(one: str, other: str) -> int:
-    """How many characters two texts have in common at their start."""
+    """The number of characters that two texts have in common at their start."""
     same = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(same, min(len(one), len(other)))
 

@@ -1,8 +1,8 @@
-"""Rollout contexts: which past turns a prompt shows. All, the last ones, a summary, or what a plugin chooses.
+"""Rollout contexts: which past turns a prompt shows: all, the last ones, a summary, or the choice of a plugin.
 
 Sources: RAGEN (arXiv 2504.20073) for the full history; RAGEN-2 (arXiv 2604.06268), the modes `limited_multi_turn` and
-`single_turn` of its release, for the others: a training row per turn, the loss on that turn's response alone. There a
-window can lose the task itself; here every prompt starts with the system message and the task.
+`single_turn` of its release, for the others: they have a training row per turn, with the loss on that turn's response
+only. In RAGEN-2 a window can lose the task itself; here every prompt starts with the system message and the task.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ TURNS = Accepts(lambda value: value >= 1, "a number of 1 or more")
 
 
 class Context:
-    """The rule that makes a turn's prompt from the turns before it; as it stands here, a turn shows none of them.
+    """The rule that makes a turn's prompt from the turns before it; in this base class a prompt shows none of them.
 
     A prompt is the system message, the task with the message of the first turn that it shows, and then responses and
-    messages up to the turn that is to be answered. A context of one's own overrides `first`, `user` or both; its
-    options are the keyword-only parameters of its constructor.
+    messages up to the turn to be answered. Your own context overrides `first`, `user` or both; its options are the
+    keyword-only parameters of its constructor.
 
     Attributes:
-        row_per_turn: every turn is a training row of its own. False, one row for an episode, is for a context whose
-            `first` is always 0, so that each prompt goes on where the one before ended.
+        row_per_turn: whether every turn is a training row of its own. False means one row for an episode; it requires
+            that `first` is always 0, so that each prompt continues the one before.
     """
 
     row_per_turn: ClassVar[bool] = True
@@ -42,7 +42,7 @@ class Context:
         return past
 
     def user(self, protocol: Protocol, turns: Sequence[Turn], state: str, actions_left: int) -> str:
-        """The user message of the turn after `turns`, of which there is one at least: reward of the last, the state."""
+        """The user message of the turn after `turns` (at least one): the reward of the last turn, and the state."""
         return protocol.next_user(len(turns) + 1, state, actions_left, turns[-1].reward, turns[-1].valid)
 
 
@@ -50,7 +50,7 @@ CONTEXTS: Registry[type[Context]] = Registry("rollout context")
 
 
 def context(name: str) -> Callable[[type[Context]], type[Context]]:
-    """Decorator: the class is the rollout context `name` of `ragen.rollout.context`.
+    """Decorator: register a class as the rollout context `name` of `ragen.rollout.context`.
 
     Its options, the keyword-only parameters of its constructor, are keys of `ragen.rollout`.
 
@@ -68,7 +68,7 @@ def context(name: str) -> Callable[[type[Context]], type[Context]]:
 @context("full")
 @dataclass(frozen=True, kw_only=True)
 class Full(Context):
-    """One conversation that grows."""
+    """The full history: one growing conversation."""
 
     row_per_turn: ClassVar[bool] = False
 
@@ -83,7 +83,7 @@ class Window(Context):
     """The last turns of the conversation.
 
     Args:
-        window: turns a prompt shows, the one to be answered among them.
+        window: the number of turns that a prompt shows, including the one to be answered.
     """
 
     window: Annotated[int, TURNS]
@@ -99,14 +99,14 @@ class SingleTurn(Context):
     """One user message, with a summary of the turns before.
 
     Args:
-        summary_turns: past turns that are listed, by default as many as the paper's episodes have; earlier ones are
-            only counted.
+        summary_turns: the number of past turns that are listed, by default that of the paper's episodes; earlier turns
+            are only counted.
     """
 
     summary_turns: Annotated[int, TURNS] = 5
 
     def user(self, protocol: Protocol, turns: Sequence[Turn], state: str, actions_left: int) -> str:
-        """The summary instead of the last reward."""
+        """The user message with the summary instead of the last reward."""
         return protocol.summary_user(len(turns) + 1, state, actions_left, turns, self.summary_turns)
 
 
@@ -115,19 +115,19 @@ class Prompts:
 
     Args:
         context: the rule.
-        protocol, chat: texts; their ids.
-        head: the task, symbols and actions (`Protocol.head`), which every prompt starts with.
+        protocol, chat: they make the texts, and the ids of texts.
+        head: the task preamble (`Protocol.head`), with which every prompt starts.
     """
 
     def __init__(self, context: Context, protocol: Protocol, chat: ChatTokens, head: str) -> None:
         self.context, self.protocol, self.chat, self.head = context, protocol, chat, head
         self._users: list[str] = []  # the user message of each turn, without the head
-        self.shown_from = 1  # number of the oldest turn that the prompt in hand shows
+        self.shown_from = 1  # number of the oldest turn that the present prompt shows
         self._between: list[list[int]] = []  # ids between the response before each turn and its own
         self._opened: tuple[int, list[int]] = (-1, [])  # the turn that the prompt opens with, and the opening's ids
 
     def next(self, turns: Sequence[Turn], state: str, actions_left: int) -> list[int]:
-        """All ids the engine is given for the turn after `turns`; to be called once a turn, in order."""
+        """All ids that the engine gets for the turn after `turns`; call it once for each turn, in order."""
         first = self.context.first(len(turns))
         user = self._user(turns, state, actions_left)
         self._users.append(user)
@@ -144,7 +144,7 @@ class Prompts:
 
     @property
     def user(self) -> str:
-        """The last message of the prompt in hand, without the head."""
+        """The last message of the present prompt, without the head."""
         return self._users[-1]
 
     def _user(self, turns: Sequence[Turn], state: str, actions_left: int) -> str:

@@ -1,6 +1,6 @@
-"""One episode, asynchronous, token-in token-out: the engine samples, the environment answers, nothing is re-tokenised.
+"""One asynchronous episode on token ids: the engine samples, the environment answers, nothing is tokenised again.
 
-Plain Python: the engine is any coroutine function `generate(ids, max_tokens) -> Generation`.
+It is plain Python: the engine is any coroutine function `generate(ids, max_tokens) -> Generation`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 
 class Generation(NamedTuple):
-    """What the engine sampled: ids, the one that ended the response included, and their log-probabilities or None."""
+    """The engine's sample: ids, with the one that ended the response, and their log-probabilities or None."""
 
     token_ids: list[Any]
     log_probs: list[float] | None = None
 
 
 Generate = Callable[[list[int], int], Awaitable[Generation]]
-"""The engine: all ids so far and the most new ones it may sample, to what it sampled."""
+"""The engine: (all ids so far, the highest number of new ids) -> its sample."""
 
 
 FULL = Full()
@@ -47,11 +47,13 @@ class Limits:
     """Sizes of an episode.
 
     Args:
-        response_length: most tokens of one response.
-        context_length: most tokens of a prompt and the response to it; with the full history that is the episode.
-        step_timeout: seconds one call of the environment (reset or step) may take.
-        min_response: a turn is only begun if this many new tokens (or `response_length`, if less) fit.
-        prompt_length: most tokens of one prompt, where every turn is a training row of its own; None sets no limit.
+        response_length: the highest number of tokens of one response.
+        context_length: the highest number of tokens of a prompt and its response together; with the full history they
+            are the episode.
+        step_timeout: the seconds that one call of the environment (reset or step) may take.
+        min_response: a turn is begun only if this many new tokens (or `response_length`, if less) fit.
+        prompt_length: the highest number of tokens of one prompt, where every turn is a training row of its own; None
+            sets no limit.
     """
 
     response_length: int
@@ -67,7 +69,7 @@ class Limits:
                 raise RecipeError(f"{name} is {value}; set it above 0.")
 
     def room(self, prompt_ids: list[int]) -> int:
-        """Tokens a response to this prompt may have; 0 if the prompt leaves too few for a turn to be begun."""
+        """The number of tokens that a response to this prompt may have; 0 if too few are left for a turn."""
         if self.prompt_length is not None and len(prompt_ids) > self.prompt_length:
             return 0
         room = min(self.context_length - len(prompt_ids), self.response_length)
@@ -92,22 +94,22 @@ async def play(
     """Play one episode and close the environment.
 
     Args:
-        env: a fresh environment, or what builds it, called in a worker thread; used by this episode alone.
+        env: a fresh environment that only this episode uses, or its builder, which a worker thread calls.
         seed, rollout_index: the group's seed, which fixes the initial state, and the number of this episode in it.
         protocol, chat, limits: prompts and budgets; token ids; sizes.
         generate: the engine.
-        workers: the threads that environment calls run in.
-        env_id: id for the record; None takes the environment's registered id or its class name.
+        workers: the threads in which environment calls run.
+        env_id: the id for the record; None takes the environment's registered id or its class name.
         env_name: the environment's name in metrics, where it is not its id.
-        context: what of its past a turn's prompt shows.
-        shared_rng: the environment is started as number 0 whatever the number, so that a group shares the randomness of
-            its transitions.
+        context: the rule for the past turns that a prompt shows.
+        shared_rng: whether the environment is always started with rollout index 0, so that a group shares its
+            transition randomness.
 
     Returns:
-        The trajectory, whatever happened. An environment that raised or hung, or an engine that raised or sampled
-        nothing, ends it with `ENV_ERROR` or `ENGINE_ERROR` and `excluded`; turns that were complete by then are kept.
-        Only cancellation comes out of here as an exception, and the RecipeError of an environment that can never be
-        built; one whose server cannot be reached now is a failure like any other.
+        The trajectory, also after a failure. If the environment raises or hangs, or the engine raises or samples
+        nothing, the trajectory ends with `ENV_ERROR` or `ENGINE_ERROR` and `excluded`, and keeps its complete turns.
+        The only exceptions are cancellation, and the RecipeError of an environment that can never be built; a server
+        that cannot be reached now is a failure like any other.
     """
     name = env_id or getattr(getattr(env, "spec", None), "id", None) or type(env).__name__
     trajectory = Trajectory(
@@ -129,13 +131,13 @@ async def play(
         if not guard.hung:
             await guard.close()
     finally:
-        guard.close_soon()  # hung or cancelled; nothing to do otherwise
+        guard.close_soon()  # for an episode that hung or was cancelled; otherwise it does nothing
     trajectory.seconds = time.perf_counter() - started
     return trajectory
 
 
 class _Failure(Exception):
-    """The environment or the engine failed; ends the episode."""
+    """The environment or the engine failed; this ends the episode."""
 
     def __init__(self, reason: StopReason, where: str, error: BaseException | str) -> None:
         text = error if isinstance(error, str) else _text_of(error)
@@ -167,7 +169,7 @@ class _Episode:
     ) -> None:
         self.env, self.protocol, self.chat, self.context = env, protocol, chat, context
         self.generate, self.limits, self.trajectory = generate, limits, trajectory
-        self.held = 0  # ids that the row in hand holds already
+        self.held = 0  # number of ids that the present row already has
 
     async def run(self) -> None:
         state, head = await self.env.reset(self.protocol)
@@ -232,10 +234,10 @@ class _Episode:
         return turn
 
     async def _act(self, turn: Turn, actions_left: int) -> StopReason | None:
-        """Execute a turn's actions in order: unknown names are skipped, the first end or the budget stops it.
+        """Execute a turn's actions in order, without unknown names, until the episode ends or the budget is used up.
 
-        An action is valid if its name is known (any text is, where actions are free text) and the environment did not
-        say `action_is_valid: False` when it was executed.
+        An action is valid if its name is known (or actions are free text) and the environment did not report
+        `action_is_valid: False` for it.
         """
         known = [action for action in turn.actions if self.env.knows(action)]
         turn.num_valid = len(known)
@@ -263,8 +265,8 @@ class _Episode:
 class _GuardedEnv:
     """An environment that runs in the worker threads, is checked, and is closed exactly once.
 
-    A call that was abandoned (timeout) or whose episode was cancelled may still run. Closing under its feet is not
-    safe, so its own thread closes the environment when it comes back.
+    A call that was abandoned (timeout) or whose episode was cancelled may still run. It is not safe to close the
+    environment meanwhile, so the thread of that call closes it when the call returns.
     """
 
     def __init__(
@@ -286,7 +288,7 @@ class _GuardedEnv:
         self._busy = self._closing = self._closed = False
 
     async def reset(self, protocol: Protocol) -> tuple[str, str]:
-        """Start the episode; returns the first observation, and the head of every prompt."""
+        """Start the episode; return the first observation and the head of every prompt."""
 
         def start() -> tuple[str, str]:
             state, _ = self.env.reset(seed=self.trajectory.seed, options={"rollout_index": self.rollout_index})
@@ -336,20 +338,20 @@ class _GuardedEnv:
                 self._close()
 
     async def close(self) -> None:
-        """Close and wait for it; an environment that hangs here has still played its episode."""
+        """Close the environment and wait for it; if this fails the episode still counts."""
         try:
             await self.workers.call(self._close, timeout=self.timeout)
         except Exception as error:
             log.warning("%s: close: %s", self.trajectory.env_id, error)
 
     def close_soon(self) -> None:
-        """Close as soon as no call is running, without waiting; in a thread of its own, so the pool cannot lose one."""
+        """Close when no call is running, without waiting; in a separate thread, so that the pool cannot lose one."""
         with self._lock:
             if self._closing or self._closed:
                 return
             self._closing = True
             if self._busy:
-                return  # its thread does it
+                return  # the thread of the running call closes it
         threading.Thread(target=self._close, name="ragen-env-close", daemon=True).start()
 
     def _close(self) -> None:
@@ -373,7 +375,7 @@ def _text(observation: Any) -> str:
 def _text_of(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # an exception of other people may not even have a text
+    except Exception:  # the text of an environment's exception may itself raise
         return type(error).__name__
 
 

@@ -1,8 +1,8 @@
 """Environment metrics of a batch of trajectories, under RAGEN's names (`train/...` and `val-env/...`).
 
-A mean is taken over the trajectories that report the metric, not over all of them: an environment that has no such
-number, or an episode that ended before it could report one, does not pull the mean to 0. Excluded trajectories
-(environment or engine failed) are counted and enter nothing else.
+A mean is taken over the trajectories that report the metric, not over all of them: an environment without such a
+number, or an episode that ended before it could report one, does not lower the mean. Excluded trajectories (environment
+or engine failed) are only counted.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
     """Metrics of one batch.
 
     Args:
-        records: `Trajectory.record()` of each trajectory, of any number of environments; read are `env` (the name in
-            the metrics), `seed`, `stop_reason`, `excluded`, `metrics` (`Trajectory.metrics()`) and perhaps `kept`.
+        records: `Trajectory.record()` of each trajectory, of any number of environments. Only `env` (the name in the
+            metrics), `seed`, `stop_reason`, `excluded`, `metrics` (`Trajectory.metrics()`) and perhaps `kept` are read.
         prefix: `train`, `val-env` or `generalisation`.
         groups: the group of each trajectory; without it, those with the same `env` and `seed` are a group.
 
@@ -41,10 +41,10 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
         Per environment: `{prefix}/{env}/{key}` for every key of the trajectories' metrics,
         `{prefix}/{env}/non-zero/{key}` (mean over the trajectories where it is not 0) and `{prefix}/{env}/pass@{N}`
         (share of groups with a success; N is the size of the largest group, failed trajectories included),
-        `{prefix}/{env}/groups` (how many played it) and, where records say whether the filter kept them,
+        `{prefix}/{env}/groups` (the number of groups) and, where records say whether the filter kept them,
         `{prefix}/{env}/kept_ratio` (share of its trajectories that the update sees).
-        Over all: `{prefix}/{name}` for the names in `TOTALS`, `{prefix}/episodes` (how many trajectories these means
-        are over, excluded ones left out), `{prefix}/stop/{reason}` (share of all trajectories),
+        Over all: `{prefix}/{name}` for the names in `TOTALS`, `{prefix}/episodes` (the number of trajectories in these
+        means, without excluded ones), `{prefix}/stop/{reason}` (share of all trajectories),
         `{prefix}/stop_count/{reason}`, `{prefix}/excluded` (count) and `{prefix}/excluded_ratio`.
     """
     if groups is None:
@@ -92,7 +92,7 @@ def _pass_rate(played: Iterable[tuple[Hashable, Record]]) -> float:
 
 
 def _endings(records: Sequence[Record], prefix: str) -> dict[str, float]:
-    """Counts and shares of every stop reason (those that did not occur too, so that curves have no holes)."""
+    """Counts and shares of every stop reason; also 0 for those that did not occur, so that curves have no gaps."""
     if not records:
         return {}
     counts = Counter(str(record["stop_reason"]) for record in records)

@@ -1,7 +1,7 @@
 """The text protocol between environment and model: prompts, answer format, action parsing. Text only, no tokens.
 
 Sources: RAGEN (arXiv 2504.20073) for the turn blocks, the `||` separator and the penalty; RAGEN-2 (arXiv 2604.06268)
-for telling the model that its answer was invalid. The facts are theirs, the wording is ours.
+for telling the model that its answer was invalid. The facts are theirs; the texts are written for this package.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from ragen_verl.rollout.trajectory import Turn
 
 PROTOCOL_VERSION = 1
-"""Of the wording of the prompts and of what counts as an answer; raised when either changes."""
+"""The version of the prompts' wording and of the rules for an answer; increased when either changes."""
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 ACTIONS_SHOWN = 200
-"""Characters of a past turn's actions that a summary shows: free text has no length of its own."""
+"""The number of characters of a past turn's actions that a summary shows, since free text can be long."""
 # Linear: runs of white space between the two tags do not overlap, so each is scanned a bounded number of times.
 _THINK_TO_ANSWER = re.compile(r"</think>\s*<answer>")
 
 
 class Parsed(NamedTuple):
-    """What one response says: `actions` are texts, not yet checked against the environment."""
+    """The parts of one response; `actions` are texts that are not yet checked against the environment."""
 
     format_ok: bool
     think: str
@@ -43,18 +43,18 @@ class Protocol:
 
     Args:
         think: ask for `<think>..</think><answer>..</answer>`; False asks for `<answer>..</answer>` alone.
-        max_turns: answers the model may give in one episode.
+        max_turns: the number of answers that the model may give in one episode.
         max_actions_per_turn: actions kept from one answer; further ones are ignored at no cost.
         max_actions: actions executed in one episode; None takes the environment's own budget.
         action_sep: separates actions inside an answer; "" makes the whole answer one action.
         format_penalty: added to a turn's reward, once, if the answer held an invalid action or no valid one.
-        max_tokens: the number in the "Max response length" sentence. It is not enforced: the length limit of the
-            sampling is set where the engine is.
+        max_tokens: the number in the "Max response length" sentence. It is not enforced; the engine's settings limit
+            the length of a sample.
         system_prompt: the system message; "" sends none.
         explain_invalid: tell the model in the next message that its answer was not valid (RAGEN-2).
 
     Raises:
-        RecipeError: a value that cannot work.
+        RecipeError: a value cannot work.
     """
 
     think: bool = True
@@ -82,7 +82,7 @@ class Protocol:
 
     @property
     def prefill(self) -> str:
-        """The tag every response is made to start with; it is part of the prompt, not of the response."""
+        """The forced tag at the start of every response; it is part of the prompt, not of the response."""
         return "<think>" if self.think else "<answer>"
 
     @property
@@ -110,11 +110,11 @@ class Protocol:
         return self.opening(self.head(env), block)
 
     def opening(self, head: str, user: str) -> str:
-        """The first user message of a prompt: the task (`head`, if there is any) and what the turn says itself."""
+        """The first user message of a prompt: the task preamble (`head`, if any) and the message of the turn."""
         return f"{head}\n\n{user}" if head else user
 
     def head(self, env: Env) -> str:
-        """Task, symbols and actions, as known after `env.reset`."""
+        """The task preamble: task, symbols and actions, as known after `env.reset`."""
         head = [env.instruction.strip()]
         if env.symbols:
             head.append("Symbols: " + ", ".join(f"{symbol} {meaning}" for symbol, meaning in env.symbols.items()) + ".")
@@ -151,17 +151,17 @@ class Protocol:
         return self._after(self.reward(reward), number, state, actions_left, valid)
 
     def summary_user(self, number: int, state: str, actions_left: int, turns: Sequence[Turn], shown: int) -> str:
-        """The user message of turn `number` where no message before it is shown: the past in short, then the turn.
+        """The user message of turn `number` where no earlier message is shown: a summary of the past, then the turn.
 
         Args:
             number, state, actions_left: as in `turn`.
-            turns: the turns so far, one at least.
-            shown: how many of them, counted from the last, are listed.
+            turns: the turns so far, at least one.
+            shown: how many of the last turns are listed.
         """
         return self._after(self.summary(turns, shown), number, state, actions_left, turns[-1].valid)
 
     def summary(self, turns: Sequence[Turn], shown: int) -> str:
-        """The past turns in short: how many, and of the last `shown` the executed actions and the raw reward."""
+        """A summary of the past turns: their number, and executed actions and raw reward of the last `shown`."""
         listed = list(enumerate(turns, start=1))[-shown:]
         last = "" if len(listed) == len(turns) else f", the last {len(listed)} of them"
         lines = [f"Your turns so far: {len(turns)}{last}"]
@@ -180,11 +180,11 @@ class Protocol:
     # -- what the model writes ----------------------------------------------------------------------------------------
 
     def parse(self, response_text: str) -> Parsed:
-        """Read one response as it was generated, without the forced tag. Linear in its length, never raises.
+        """Parse one response as it was generated, without the forced tag. It takes linear time and never raises.
 
-        Dot-all, first match, as in RAGEN: thoughts may hold anything, text after `</answer>` is ignored, tags left over
-        inside thoughts or actions are removed. The forced tag opens the text, so a match can only start there and the
-        search is for the places where the parts end.
+        As in RAGEN, thoughts may contain anything, the first match counts, text after `</answer>` is ignored, and
+        further tags inside thoughts or actions are removed. The forced tag starts the text, so a match can start only
+        there, and only the ends of the parts are searched.
         """
         body = response_text
         think = ""
@@ -204,7 +204,7 @@ class Protocol:
 
 
 def _without_tags(text: str) -> str:
-    """`text` without tags, those too that only appear when one inside them is gone: `</ans<think>wer>`. Linear."""
+    """`text` without tags, also those that appear when an inner tag is removed: `</ans<think>wer>`. Linear time."""
     kept: list[str] = []
     for sign in text:
         kept.append(sign)
@@ -215,7 +215,7 @@ def _without_tags(text: str) -> str:
 
 
 def compact(value: float) -> str:
-    """A reward as short text: `1`, `-0.1`, `10.9`; rounded to 6 decimals, so sums of floats show no noise."""
+    """A reward as short text: `1`, `-0.1`, `10.9`; rounded to 6 decimals, so that sums show no rounding errors."""
     text = f"{value:.6f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 

@@ -1,9 +1,9 @@
-"""Records in files and out of them: columns of one type whatever the environment, older versions, the messages.
+"""Encode records for files and decode them; older versions are converted, and messages are rebuilt.
 
 In memory a record is `Trajectory.record()`. As a row of a JSONL file it differs in four columns, so that files of any
-environments have the same columns: `preamble` is a key (the texts stand once in another file), `error` is "" where
-there is none, `metrics` holds the names that every trajectory has, with the environment's own as JSON text in
-`env_metrics`, and each of a turn's `infos` is JSON text.
+environments have the same columns with the same types: `preamble` is a key (its texts are once in another file),
+`error` is "" where there is none, `metrics` has the names that every trajectory has, with the environment's own as JSON
+text in `env_metrics`, and each of a turn's `infos` is JSON text.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _NEEDED = {*("env_id", "seed", "rollout_index", "stop_reason", "success", "retur
 
 
 def preamble_key(preamble: Mapping[str, str]) -> str:
-    """What stands for a preamble in a row: 16 hexadecimal digits that follow from its texts."""
+    """The key of a preamble in a row: 16 hexadecimal digits that are computed from its texts."""
     text = json.dumps([preamble["system"], preamble["head"]]).encode()
     return blake2b(text, digest_size=8).hexdigest()
 
 
 def encode(record: Record) -> dict[str, Any]:
-    """A record as a row; the preamble as its key alone."""
+    """A record as a row, with the key of the preamble."""
     metrics = record["metrics"]
     return {
         **record,
@@ -51,11 +51,11 @@ def decode(row: Record, preambles: Mapping[str, Mapping[str, str]]) -> dict[str,
     """A row as a record.
 
     Args:
-        row: of this version or an older one; what that did not have is None, or "" and 0 in turns.
-        preambles: key -> texts; `preamble` is None where it is not among them.
+        row: of this version or an older one; missing fields are None, and in turns "" and 0.
+        preambles: key -> texts; `preamble` is None where its key is not among them.
 
     Raises:
-        RecipeError: the row is of a newer version, or no trajectory.
+        RecipeError: the row is of a newer version, or is no trajectory.
     """
     try:
         if row["schema"] > RECORD_SCHEMA:
@@ -79,12 +79,12 @@ def messages(record: Record, turn: int | None = None) -> list[dict[str, str]]:
     """The messages that the model saw before a turn, in chat format, each with `role` and `content`.
 
     Args:
-        record: a trajectory, with its preamble.
-        turn: number of the turn. None is the last one, and the model's answer to it comes after the messages.
+        record: a trajectory with its preamble.
+        turn: number of the turn. None takes the last one and adds the model's answer to it.
 
     Raises:
-        RecipeError: the record has no turn, or not what the model saw: it is of an older version, or its preamble is
-            missing.
+        RecipeError: the record has no turn, or does not contain what the model saw, because it is of an older version
+            or its preamble is missing.
     """
     turns, preamble = record["turns"], record.get("preamble")
     if not turns:
@@ -105,7 +105,7 @@ def messages(record: Record, turn: int | None = None) -> list[dict[str, str]]:
 
 
 def transcript(record: Record) -> str:
-    """What happened, as text: each response, what the environment showed then and its reward, and how it ended."""
+    """The episode as text: each response with the next observation and its reward, and the stop reason."""
     lines = []
     for turn in record["turns"]:
         lines += [turn["prefix"] + turn["response"], f"-> {turn['observation']}", f"reward {turn['reward']:g}", ""]
@@ -113,7 +113,7 @@ def transcript(record: Record) -> str:
 
 
 def answer(turn: Record) -> dict[str, str]:
-    """A turn's response as the message that later prompts show, the tag in front of it included."""
+    """A turn's response as the message that later prompts show, with the tag in front of it."""
     return _message("assistant", turn["prefix"] + turn["response"])
 
 

@@ -1,7 +1,7 @@
-"""Held-out initial states that training meets as well: their seeds differ, their first observations are equal.
+"""Held-out initial states that also occur in training: their seeds differ, but their first observations are equal.
 
-Seeds of the splits are kept apart, but a small world has fewer initial states than a run has seeds. So held-out results
-are reported with those states and without them.
+The splits have different seeds, but a small environment has fewer initial states than a run has seeds. So held-out
+results are reported with those states and without them.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Record = Mapping[str, Any]
 
 
 class InitialStates:
-    """The first observations that training has met so far.
+    """The first observations that have occurred in training so far.
 
-    A state is what the model was shown at first. Where something is hidden at the start (a secret number, the arms'
-    rewards) all states look alike and count as met.
+    States are compared by the first text that the model saw. Where something is hidden at the start (a secret number,
+    the arms' rewards) all states look equal and count as met.
     """
 
     def __init__(self) -> None:
         self._met: set[bytes] = set()
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take in a step's trajectories (`Trajectory.record()`), those without a turn left out."""
+        """Add a step's trajectories (`Trajectory.record()`) that have a turn."""
         self._met.update(_digest(record) for record in records if record["turns"])
 
     def read(self, folder: Path, step: int) -> None:
-        """Take in the trajectories of all steps up to `step` that a run's folder holds, so that it can be resumed."""
+        """Add the trajectories of all steps up to `step` in a run's folder; for a resumed run."""
         for file in folder.glob("*.jsonl"):
             if int(file.stem) <= step:
                 with file.open(encoding="utf-8", errors="replace") as lines:
@@ -42,12 +42,13 @@ class InitialStates:
         """Compare held-out trajectories with training.
 
         Args:
-            records: of one split.
+            records: the trajectories of one split.
             prefix: `val-env` or `generalisation`.
 
         Returns:
-            `{prefix}/recurring`: trajectories that start in a state training has met; `{prefix}/unseen_success` and
-            `unseen_return`: means over the others, not there if there are none. Excluded trajectories are left out.
+            `{prefix}/recurring`: the number of trajectories whose initial state occurred in training;
+            `{prefix}/unseen_success` and `unseen_return`: means over the others, absent if there are none. Excluded
+            trajectories are left out.
         """
         counted = [record for record in records if record["turns"] and not record["excluded"]]
         unseen = [record["metrics"] for record in counted if _digest(record) not in self._met]

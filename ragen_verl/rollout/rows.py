@@ -1,4 +1,4 @@
-"""The training rows of a trajectory: ids, loss mask, log-probabilities and rewards, as the engine saw and made them."""
+"""The training rows of a trajectory: the engine's exact ids, the loss mask, log-probabilities and rewards."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ragen_verl.rollout.trajectory import Trajectory, Turn
 
 @dataclass(frozen=True)
 class Row:
-    """One sequence to train on: a prompt, and lists of one length for what follows it.
+    """One sequence to train on: a prompt, and lists of equal length for the ids after it.
 
     Attributes:
         turns: numbers (from 1) of the turns whose responses it trains on.
-        prompt_ids: what the engine was given before the first of them; never trained on.
-        response_ids: their sampled ids, and between two responses the ids that stand there.
-        response_mask: 1 on ids with a loss: exactly the sampled ones, unless observations are to have one too.
-        log_probs: the engine's on sampled ids, 0 elsewhere; None if some response came without.
+        prompt_ids: the engine's input before the first of these turns; it is never trained on.
+        response_ids: the sampled ids, and the ids between two responses.
+        response_mask: 1 on ids with a loss: exactly the sampled ids, unless observations shall have a loss too.
+        log_probs: the engine's log-probabilities on sampled ids, 0 elsewhere; None if a response has none.
         rewards: reward plus penalty of each turn on its last sampled id, 0 elsewhere.
-        ends: the place of that id in `response_ids`, for each turn.
+        ends: the index of that id in `response_ids`, for each turn.
     """
 
     turns: list[int]
@@ -32,12 +32,12 @@ class Row:
 
 
 def rows_of(trajectory: Trajectory, loss_on_env_tokens: bool = False) -> list[Row]:
-    """A trajectory's rows: one in all, or one per turn where its context says so; none without a sampled id.
+    """A trajectory's rows: one in total, or one per turn where its context says so; none without a sampled id.
 
     Args:
-        trajectory: what was played. The rewards of its rows add up to its return.
+        trajectory: the trajectory. The rewards of its rows add up to its return.
         loss_on_env_tokens: give the ids between two responses a loss as well, as RAGEN did at the paper's release
-            (loss on everything after the system prompt); the first prompt has none here in any case.
+            (loss on everything after the system prompt); here the first prompt never has a loss.
     """
     numbered = list(enumerate(trajectory.turns, start=1))
     parts = [[one] for one in numbered] if trajectory.row_per_turn else [numbered] if numbered else []
@@ -51,7 +51,7 @@ def _row(numbers: list[int], turns: Sequence[Turn], loss_on_env_tokens: bool) ->
     rewards: list[float] = []
     ends: list[int] = []
     for place, turn in enumerate(turns):
-        between = turn.prompt_ids if place else []  # before the first response stands the row's prompt
+        between = turn.prompt_ids if place else []  # the ids before the first response are the row's prompt
         ids += between + turn.response_ids
         mask += [int(loss_on_env_tokens)] * len(between) + [1] * len(turn.response_ids)
         log_probs += [0.0] * len(between) + (turn.log_probs or [])

@@ -1,7 +1,7 @@
-"""A chat as the ids of a rollout: what supervised training sees is what the model sees when it plays.
+"""A chat as the ids of a rollout, so that supervised training sees the same ids as a model that plays.
 
-A template rendered as a whole may cut texts into other tokens than a rollout, which appends a sampled response to a
-rendered prompt: after the forced tag `<think>` a byte-pair vocabulary would join its `>` with what follows.
+A template rendered as a whole may be split into other tokens than a rollout, which appends a sampled response to a
+rendered prompt: a byte-pair vocabulary would join the `>` of the forced tag `<think>` with the text after it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ragen_verl.rollout.protocol import Protocol
 
 
 def tag_of(messages: Sequence[Mapping[str, str]]) -> Protocol:
-    """A protocol with the tag that the answers of a chat begin with.
+    """A protocol with the tag with which the answers of a chat begin.
 
     Raises:
-        RecipeError: an answer begins with none, or they differ.
+        RecipeError: an answer begins with no tag, or the tags differ.
     """
     replies = [one["content"] for one in messages if one["role"] == "assistant"]
     for think in (True, False):
@@ -30,7 +30,7 @@ def tag_of(messages: Sequence[Mapping[str, str]]) -> Protocol:
 def encode(
     chat: ChatTokens, messages: Sequence[Mapping[str, str]], last_only: bool = False
 ) -> tuple[list[int], list[int]]:
-    """Ids of a chat, and which of them a model that plays would sample.
+    """The ids of a chat, and a mask of those that a model would sample.
 
     Args:
         chat: made with the protocol whose tag the answers begin with.
@@ -38,8 +38,8 @@ def encode(
         last_only: whether only the last answer counts.
 
     Returns:
-        The ids, and a mask of the same length: 1 for an answer's ids behind the forced tag, its end of turn included,
-        0 for everything else.
+        The ids, and a mask of the same length: 1 for an answer's ids after the forced tag, with its end of turn, and 0
+        for all other ids.
     """
     rest = [one["content"] for one in messages if one["role"] != "system"]
     system = messages[0]["content"] if messages[0]["role"] == "system" else ""

@@ -1,4 +1,4 @@
-"""What one episode leaves behind: its turns with their ids, metrics, and a record for people to read."""
+"""The result of one episode: its turns with their ids, its metrics, and a readable record."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from ragen_verl.env.text import encodable
 
 RECORD = "trajectory"
-"""The key under which a record travels through verl, as JSON text."""
+"""The key under which verl carries a record, as JSON text."""
 
 RECORD_SCHEMA = 3
-"""Version of `Trajectory.record()`; raised when a field changes its meaning or goes away.
+"""Version of `Trajectory.record()`; increased when a field changes its meaning or is removed.
 
-2: there were no messages, versions and times; a file had `infos` and `metrics` as they are in memory, and `error` null.
+2: there were no messages, versions and times; files had `infos` and `metrics` as in memory, and `error` null.
 1: `env_id` was the name in the metrics, which is `env` now; the stop reason `failed` stood for `terminated` and
 `truncated`; there was no `truncated`.
 """
 
 Offsets = Callable[[list[int]], list[int]]
-"""Token ids of a response to the character of its text at which each begins."""
+"""Token ids of a response -> for each, the character of the text at which it begins."""
 
 _DECIMALS = 6
 _PACKAGE = version("ragen-verl")
@@ -34,8 +34,8 @@ _FLOAT_BITS = 1024
 class StopReason(str, Enum):
     """Why an episode ended.
 
-    `SOLVED` and `TERMINATED` are ends of the task, with and without success. `TRUNCATED` (the environment's own limit),
-    the budgets and `CONTEXT_FULL` cut it short: what would have come is not known.
+    With `SOLVED` and `TERMINATED` the task itself ended, with and without success. With `TRUNCATED` (the environment's
+    own limit), the budgets and `CONTEXT_FULL` the episode was cut short, and its rest is unknown.
     """
 
     SOLVED = "solved"
@@ -52,9 +52,9 @@ class StopReason(str, Enum):
 
     @classmethod
     def of_step(cls, success: bool, terminated: bool, truncated: bool) -> StopReason | None:
-        """Why an episode ends with this step of the environment; None if it goes on.
+        """The reason why an episode ends with this step of the environment; None if it continues.
 
-        Success ends it also where the environment says no more than that.
+        Success ends the episode even if the environment does not report an end.
         """
         if success:
             return cls.SOLVED
@@ -62,40 +62,40 @@ class StopReason(str, Enum):
 
     @property
     def cut_short(self) -> bool:
-        """Whether the environment or the rollout cut the episode off, which neither reached its end nor failed."""
+        """Whether the environment or the rollout cut the episode short: it neither reached its end nor failed."""
         return self in (self.TRUNCATED, self.ACTION_BUDGET, self.TURN_BUDGET, self.CONTEXT_FULL)
 
 
 def environment_of(record: Mapping[str, Any]) -> str:
-    """The name in the metrics of a record's environment, of schema 1 too."""
+    """The name in the metrics of a record's environment, also for schema 1."""
     return record["env"] if "env" in record else record["env_id"]
 
 
 @dataclass
 class Turn:
-    """One answer of the model and what it did.
+    """One answer of the model and its effects.
 
     Attributes:
-        state: observation the model saw.
-        prompt_ids: ids new since the last response; for the first turn, and where every turn is a training row of its
-            own, the whole prompt.
-        response_ids: sampled ids, verbatim, at least one.
+        state: the observation that the model saw.
+        prompt_ids: the new ids since the last response; for the first turn, and where every turn is a training row of
+            its own, the whole prompt.
+        response_ids: the exact sampled ids, at least one.
         log_probs: one per sampled id, or None if the engine gave none.
-        text, think: decoded response, and its thoughts.
-        format_ok: the response had the wanted tags.
+        text, think: the decoded response, and its thoughts.
+        format_ok: whether the response had the wanted tags.
         actions: all parsed actions, executed or not.
         num_valid: how many of `actions` were valid.
         executed: the actions that reached the environment.
-        reward: sum of the environment's rewards of the executed actions, raw.
-        penalty: format penalty, 0 or negative.
-        valid: there was an action and every one was valid.
-        effective: some executed action had an effect.
-        infos: the environment's info of each executed action.
-        observation: observation after the last executed action; `state` if there was none.
-        user: the message that asked for the response, as the model read it, without system message and preamble.
-        shown_from: number of the oldest turn whose messages the prompt showed.
-        prefix: what stands before `text` in the model's message: the tag that it was made to begin with.
-        generate_seconds, env_seconds: wall-clock time waiting for the engine, for the environment.
+        reward: the sum of the environment's raw rewards for the executed actions.
+        penalty: the format penalty, 0 or negative.
+        valid: whether there was an action and all actions were valid.
+        effective: whether an executed action had an effect.
+        infos: the environment's info for each executed action.
+        observation: the observation after the last executed action; `state` if there was none.
+        user: the message before the response, as the model read it, without system message and preamble.
+        shown_from: the number of the oldest turn whose messages the prompt showed.
+        prefix: the text before `text` in the model's message: the forced tag.
+        generate_seconds, env_seconds: wall-clock time of waiting for the engine, for the environment.
     """
 
     state: str
@@ -121,13 +121,13 @@ class Turn:
     env_seconds: float = 0.0
 
     def numbers(self) -> dict[str, float]:
-        """Numeric keys of the infos, the last action's value winning, without `success` (RAGEN's turn info)."""
+        """Numeric values of the infos without `success`; the last action's value counts (RAGEN's turn info)."""
         merged = {key: value for info in self.infos for key, value in info.items() if key != "success"}
         numbers = {key: _number(value) for key, value in merged.items()}
         return {key: value for key, value in numbers.items() if value is not None}
 
     def record(self, number: int, offsets: Offsets | None = None) -> dict[str, Any]:
-        """The turn as JSON-able data, with its tokens where offsets are given."""
+        """The turn as data for JSON, with its tokens where `offsets` are given."""
         found = {
             "turn": number,
             "shown_from": self.shown_from,
@@ -164,20 +164,21 @@ class Turn:
 
 @dataclass
 class Trajectory:
-    """One episode. Ids are those the engine saw and sampled; nothing in them was ever decoded and encoded again.
+    """One episode. The ids are exactly those that the engine read and sampled; none was decoded and encoded again.
 
     Attributes:
-        env_id, seed, rollout_index: which episode of which group.
-        prompt_ids: the first turn's prompt; empty if the environment failed before there was one.
-        turns: what happened, empty if the episode ended before the first response.
-        stop_reason, success: how it ended; success is `stop_reason == SOLVED`.
-        error: what was raised, for `ENV_ERROR` and `ENGINE_ERROR`.
-        seconds, generate_seconds, env_seconds: wall-clock time in all, waiting for the engine, for the environment.
-        row_per_turn: every turn is a training row of its own, with a prompt of its own; otherwise one row holds all.
+        env_id, seed, rollout_index: the environment, the seed of the group, and the number of the episode in the group.
+        prompt_ids: the first turn's prompt; empty if the environment failed before.
+        turns: the turns; empty if the episode ended before the first response.
+        stop_reason, success: the reason of its end; success is `stop_reason == SOLVED`.
+        error: the text of the exception, for `ENV_ERROR` and `ENGINE_ERROR`.
+        seconds, generate_seconds, env_seconds: wall-clock time in total, of waiting for the engine, for the
+            environment.
+        row_per_turn: whether every turn is a training row with its own prompt; otherwise one row holds all turns.
         env_name: the environment's name in metrics, where it is not its id.
         system, head: the system message and the task preamble, as the model read them.
-        protocol: version of the prompts' wording.
-        started: when it began, seconds since 1970.
+        protocol: the version of the prompts' wording.
+        started: its start, in seconds since 1970.
     """
 
     env_id: str
@@ -199,12 +200,12 @@ class Trajectory:
 
     @property
     def success(self) -> bool:
-        """The environment said the task was solved."""
+        """Whether the environment reported that the task was solved."""
         return self.stop_reason is StopReason.SOLVED
 
     @property
     def excluded(self) -> bool:
-        """Environment or engine failed: out of loss, statistics and group baselines, only counted."""
+        """Whether environment or engine failed: then it is not in loss, statistics and baselines, but counted."""
         return self.stop_reason in (StopReason.ENV_ERROR, StopReason.ENGINE_ERROR)
 
     @property
@@ -212,24 +213,24 @@ class Trajectory:
         """Return of the episode: the sum of all turns' rewards and penalties, undiscounted."""
         return float(sum(turn.reward + turn.penalty for turn in self.turns))
 
-    # -- for people ---------------------------------------------------------------------------------------------------
+    # -- metrics and record -------------------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
         """Numbers of this episode.
 
-        RAGEN's names: `success`, `num_actions`, `response_length` (sampled tokens, all turns) and every numeric info
-        key (`action_is_valid`, `action_is_effective`, ...): the value of a turn's last action, summed over turns,
-        divided by the number of turns, a turn that executed nothing counting as 0.
+        Under RAGEN's names: `success`, `num_actions`, `response_length` (sampled tokens of all turns) and every numeric
+        info key (`action_is_valid`, `action_is_effective`, ...): the mean over turns of the value of the turn's last
+        action, where a turn that executed nothing counts as 0.
 
-        Our own: `truncated` (cut short, see `StopReason`); `turns`, `return`, `penalty`; `reasoning_length` (words of
-        the thoughts, all turns);
-        `valid_action_ratio` (valid of all parsed actions), `effective_action_ratio` (actions with an effect of all
-        executed ones), `valid_turn_ratio`, `effective_turn_ratio`, `format_ratio` (turns with the wanted tags).
+        In addition: `truncated` (cut short, see `StopReason`); `turns`, `return`, `penalty`; `reasoning_length` (words
+        of the thoughts of all turns); `valid_action_ratio` (share of valid actions among the parsed ones),
+        `effective_action_ratio` (share of actions with an effect among the executed ones), `valid_turn_ratio`,
+        `effective_turn_ratio`, `format_ratio` (share of turns with the wanted tags).
         """
         turns = self.turns
         executed = [info for turn in turns for info in turn.infos]
         numbers = [turn.numbers() for turn in turns]
-        # RAGEN's flags are always there, so that episodes without an action lower their mean.
+        # RAGEN's flags are always present, so that episodes without an action lower their mean.
         keys = dict.fromkeys(["action_is_valid", "action_is_effective", *(key for found in numbers for key in found)])
         info_means = {key: _ratio(sum(found.get(key, 0.0) for found in numbers), len(turns)) for key in keys}
         return info_means | {
@@ -251,13 +252,12 @@ class Trajectory:
         }
 
     def record(self, offsets: Offsets | None = None) -> dict[str, Any]:
-        """The episode as JSON-able data, `schema` being `RECORD_SCHEMA`.
+        """The episode as data for JSON; its `schema` is `RECORD_SCHEMA`.
 
         Args:
-            offsets: with it every turn has `tokens`: the new ids of its prompt, the sampled ids, where each begins in
-                `response` (characters), the engine's log-probabilities (nats, six decimals; none where it gave none),
-                the mask of the loss (1 or 0), and room for the advantages, which are known later. One list entry a
-                sampled id.
+            offsets: if given, every turn has `tokens`: the new ids of its prompt; and lists with one entry per sampled
+                id: the ids, their first characters in `response`, the engine's log-probabilities (nats, six decimals;
+                empty if it gave none), the mask of the loss (1 or 0), and the advantages, which are filled in later.
         """
         return {
             "schema": RECORD_SCHEMA,

@@ -1,1 +1,1 @@
-"""Runs as people see them: starting one, its folder, sweeps of several, pictures."""
+"""Runs: their start, their folders, sweeps of several runs, and plots."""

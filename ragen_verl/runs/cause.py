@@ -1,4 +1,4 @@
-"""Why a run failed, in one sentence, from its traceback or its log."""
+"""The cause of a run's failure in one sentence, from its traceback or its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Timeout|Failure|Refused)\w*(\(\w+\))?: .")
 _BARE = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Interrupt)$")
 _HINTS = ("Set the environment variable", "full_key")
-# what only reports another exception, which stands before it
+# exceptions that only report another one, which is printed before them
 _WRAPPERS = re.compile(
     r"InstantiationException|RayTaskError|ActorDied|ActorUnavailable|WorkerCrashed|EngineDead|HydraException|"
     r"Engine core initialization failed|See root cause above"
@@ -21,7 +21,7 @@ def cause(text: str) -> str:
     """The exception that ended a run.
 
     Args:
-        text: a traceback, or a log with some; Ray's prefixes and colours may stand before the lines.
+        text: a traceback, or a log with tracebacks; lines may begin with Ray's prefixes and colours.
 
     Returns:
         The last exception that does not merely report another one, else the last line, else "no message".

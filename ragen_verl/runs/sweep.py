@@ -1,10 +1,10 @@
-"""Several variants of a recipe, several seeds each: run what is missing, then compare.
+"""Sweeps: several variants of a recipe with several seeds each. Missing runs are made, then all are compared.
 
     ragen-verl sweep benchmarks/sweeps/stability.yaml
-    ragen-verl sweep tables/ragen_figure9     # of the package: what came out beside what a paper reports
+    ragen-verl sweep tables/ragen_figure9     # of the package: its results beside those of a paper
 
-A run whose folder has a summary is done and one that was interrupted goes on, so the same command takes a sweep up
-where it stopped. Runs go one after the other, seed by seed, so that what is there can be compared at any time.
+A run whose folder has a summary is done, and an interrupted run is resumed, so the same command continues a sweep. Runs
+are made one after the other, seed by seed, so that the present runs can be compared at any time.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ class Sweep:
     """A sweep's file.
 
     Attributes:
-        name: of the folder of runs and of the results.
-        recipe: what every run trains.
+        name: the name of the folder of runs and of the results.
+        recipe: the recipe of every run.
         seeds: `ragen.train.seed` of the repetitions.
-        variants: name -> Hydra overrides; a list among them stands for its elements, so that YAML's anchors serve.
+        variants: name -> Hydra overrides; a list among them stands for its elements, so that YAML's anchors can be
+            used.
         overrides: Hydra overrides of all runs.
-        panels: title -> metric, what the picture shows.
-        source: where `published` stands.
-        published: variant -> title of a panel -> what was published as the best of the run.
-        protocol: what the runs are to decide, and how; `ragen-verl reproduce` reads it.
+        panels: title -> metric, for the plot.
+        source: the publication of `published`.
+        published: variant -> title of a panel -> the published best value of the run.
+        protocol: the question to the runs and its decision rule; `ragen-verl reproduce` reads it.
     """
 
     name: str = field(metadata=FILLED)
@@ -69,7 +70,7 @@ class Sweep:
 
     @classmethod
     def read(cls, path: Path) -> Sweep:
-        """A sweep from its YAML file, or of the package by its name.
+        """Read a sweep from its YAML file, or one of the package by its name.
 
         Raises:
             RecipeError: there is no such sweep, or a key is unknown, missing or of the wrong type.
@@ -93,10 +94,10 @@ class Sweep:
     def runs(
         self, root: Path, only: Collection[str] = (), seeds: Collection[int] = ()
     ) -> Iterator[tuple[str, int, RunFolder]]:
-        """Variant, seed and folder of every run, or of some variants' or seeds' runs, in the order they are run.
+        """Variant, seed and folder of every run, or of the runs of some variants or seeds, in their order.
 
         Raises:
-            RecipeError: `only` names a variant that there is not.
+            RecipeError: `only` names an unknown variant.
         """
         if unknown := sorted(set(only) - set(self.variants)):
             raise RecipeError(
@@ -108,7 +109,7 @@ class Sweep:
                     yield variant, seed, RunFolder(root / self.name / variant / f"seed{seed}")
 
     def overrides_of(self, variant: str, seed: int, folder: RunFolder) -> list[str]:
-        """What a run is called with besides the recipe."""
+        """The overrides of a run."""
         own = [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}"]
         variants = [one for part in self.variants[variant] for one in ([part] if isinstance(part, str) else part)]
         return [*self.overrides, *variants, *own, f"trainer.experiment_name={self.name}-{variant}"]
@@ -122,23 +123,23 @@ def packaged() -> dict[str, Path]:
 
 
 def commands(sweep: Sweep, root: Path, only: Collection[str] = ()) -> Iterator[str]:
-    """The command of every run that is missing, for those who have their own queue."""
+    """The commands of the missing runs, for users with their own queue."""
     for variant, seed, folder in sweep.runs(root, only):
         if not folder.summary.exists():
             yield shlex.join(["ragen-verl", "train", sweep.recipe, *sweep.overrides_of(variant, seed, folder)])
 
 
 def run(sweep: Sweep, root: Path, console: Console, only: Collection[str] = ()) -> int:
-    """Run what is missing.
+    """Make the missing runs.
 
     Args:
-        sweep: what to run.
+        sweep: the sweep.
         root: parent of the sweep's folder.
-        console: where runs show their progress.
-        only: names of the variants to run; all, if there are none.
+        console: the console on which runs show their progress.
+        only: names of the variants to run; if there are none, all are run.
 
     Returns:
-        The number of runs that failed; a failed run does not keep the others from running.
+        The number of runs that failed; after a failed run the others still run.
     """
     failed = 0
     runs = list(sweep.runs(root, only))
@@ -151,11 +152,11 @@ def run(sweep: Sweep, root: Path, console: Console, only: Collection[str] = ()) 
 
 
 def results(sweep: Sweep, root: Path) -> dict[str, Any]:
-    """Everything the table and the picture need, of the runs that have been started.
+    """The data for the table and the plot, from the runs that have been started.
 
     Returns:
-        `runs`: per run variant, seed, summary (None while it runs), verdict, and the (step, value) pairs of held-out
-        success and of every panel.
+        `runs`: for each run its variant, seed, summary (None while it runs), verdict, and the (step, value) pairs of
+        held-out success and of every panel.
     """
     found = []
     for variant, seed, folder in sweep.runs(root):
@@ -185,7 +186,7 @@ def points(rows: list[dict[str, Any]], metric: str) -> list[tuple[int, float]]:
 
 
 def table(sweep: Sweep, found: dict[str, Any]) -> Table:
-    """One row a variant: mean and standard deviation over the finished seeds."""
+    """A table with one row per variant: mean and standard deviation over the finished seeds."""
     out = Table(title=f"{sweep.name}: held-out success, mean ± deviation over seeds", box=None, header_style="bold")
     for column in ("variant", "seeds", "before", "best", "last", "s a step", "verdicts"):
         out.add_column(column, justify="left" if column in ("variant", "verdicts") else "right")
@@ -206,7 +207,7 @@ def table(sweep: Sweep, found: dict[str, Any]) -> Table:
 
 
 def comparison(sweep: Sweep, found: dict[str, Any]) -> Table:
-    """The best value of every run beside what was published, a row for each published number."""
+    """A table of the best values of the runs beside the published ones, with a row for each published number."""
     out = Table(title=f"{sweep.name}: the best of a run, beside {sweep.source}", box=None, header_style="bold")
     for column in ("variant", "panel", "seeds", "here", "published"):
         out.add_column(column, justify="left" if column in ("variant", "panel") else "right")
@@ -219,7 +220,7 @@ def comparison(sweep: Sweep, found: dict[str, Any]) -> Table:
 
 
 def mean_and_deviation(values: list[float]) -> str:
-    """`mean ± deviation`, or what there is."""
+    """`mean ± deviation`; for one value the value, without values "-"."""
     if not values:
         return "-"
     return f"{mean(values):.3f} ± {stdev(values):.3f}" if len(values) > 1 else f"{values[0]:.3f}"

@@ -1,7 +1,8 @@
-"""The trajectories that runs and evaluations leave behind, as an iterator: `read(path, split="val", success=False)`.
+"""The saved trajectories of runs and evaluations, as an iterator: `read(path, split="val", success=False)`.
 
-A run's folder has `trajectories/SPLIT/STEP.jsonl`, the folder of an evaluation's policy `episodes.jsonl`; beside them
-`preambles.jsonl` has the system messages and task preambles, each once. What cannot be read is left out with a warning.
+A run's folder has `trajectories/SPLIT/STEP.jsonl`, the folder of an evaluation's policy has `episodes.jsonl`. Beside
+them `preambles.jsonl` has the system messages and task preambles, each once. A line that cannot be read is left out
+with a warning.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PREAMBLES = "preambles.jsonl"
 
 
 class TrajectoryWarning(UserWarning):
-    """Something in a file could not be read as it stands; the message names the file and the line."""
+    """A part of a file could not be read; the message names the file and the line."""
 
 
 def read(
@@ -43,19 +44,19 @@ def read(
 ) -> Iterator[Record]:
     """The trajectories of a run, an evaluation or a file, as `Trajectory.record()` made them, in the order of files.
 
-    Each has besides: `split`, `step` (None in an evaluation), and `kept` (the update saw it) in training.
+    Each has in addition `split`, `step` (None in an evaluation), and in training `kept` (whether the update saw it).
 
     Args:
         path: see `files`.
         split: `train`, `val` or `generalisation`.
-        steps: of the training.
+        steps: training steps.
         env: the environment's name in the metrics.
-        success, stop_reason: how they ended.
+        success, stop_reason: the outcome and the reason of the end.
         min_return: the smallest return.
         where: any other condition.
 
     Raises:
-        RecipeError: there are no trajectories at all (not: none that fit).
+        RecipeError: there are no trajectories at all; it is no error if none meets the conditions.
     """
     for file in files(path):
         at = _place(file)
@@ -76,7 +77,7 @@ def read(
 
 
 def files(path: str | Path) -> list[Path]:
-    """The JSONL files of a run's folder, of an evaluation's (one policy's or all), or the file itself.
+    """The JSONL files of a run's folder, of an evaluation (of one policy or all), or the file itself.
 
     Raises:
         RecipeError: there is none.
@@ -100,7 +101,7 @@ def read_file(file: Path, broken: Callable[[str], None] | None = None) -> Iterat
 
     Args:
         file: JSONL.
-        broken: is told of each line that is left out, in one sentence; None warns.
+        broken: called with a sentence about each line that is left out; None gives a warning.
     """
     broken = broken or _warn
     preambles, at = _preambles_for(file), _place(file)
@@ -136,14 +137,14 @@ def write(file: Path, records: Iterable[Record], preambles: Preambles) -> None:
 
 
 def line(record: Record, preambles: Preambles) -> str:
-    """A record as a line of a file; its preamble goes to the others."""
+    """A record as a line of a file; its preamble is added to `preambles`."""
     if record["preamble"]:
         preambles.add(record["preamble"])
     return json.dumps(encode(record), ensure_ascii=False) + "\n"
 
 
 def appending(file: Path) -> IO[str]:
-    """Open a file for further lines; a last line that a kill cut short is ended first, so that none sticks to it."""
+    """Open a file for further lines; a last line that a kill cut short first gets its line break."""
     file.parent.mkdir(parents=True, exist_ok=True)
     out = file.open("ab+")
     if out.tell():
@@ -158,7 +159,7 @@ class Preambles:
     """The system messages and task preambles of a folder, each on one line: `{"key", "system", "head"}`.
 
     Args:
-        file: made with the first preamble.
+        file: the file, which is created with the first preamble.
     """
 
     def __init__(self, file: Path) -> None:
@@ -174,7 +175,7 @@ class Preambles:
         return self._known
 
     def add(self, preamble: Mapping[str, str]) -> None:
-        """Write a preamble down if it is new."""
+        """Add a preamble to the file if it is new."""
         key = preamble_key(preamble)
         if key not in self.known:
             with disk.naming(self._file), appending(self._file) as out:
@@ -185,11 +186,11 @@ class Preambles:
 def features(*, tokens: bool = False, evaluation: bool = False) -> Any:
     """The columns of a file, for `datasets.load_dataset("json", data_files=..., features=features())`.
 
-    Without them `datasets` takes the types from the first file, where a list that is empty throughout has none.
+    Without them `datasets` takes the types from the first file, in which a list that is always empty has no type.
 
     Args:
-        tokens: the run has `ragen.run.tokens`.
-        evaluation: the files are an evaluation's.
+        tokens: whether the run has `ragen.run.tokens`.
+        evaluation: whether the files are those of an evaluation.
 
     Returns:
         A `datasets.Features`.

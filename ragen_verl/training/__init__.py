@@ -1,4 +1,4 @@
-"""All that is bound to verl: trainer, agent loop, dataset, losses, probes.
+"""The parts that are bound to verl: trainer, agent loop, dataset, losses, probes.
 
-The arithmetic stands in other folders and knows nothing of verl: `rollout`, `filter`, `advantages`, `diagnostics`.
+The arithmetic is in other folders, which do not import verl: `rollout`, `filter`, `advantages`, `diagnostics`.
 """

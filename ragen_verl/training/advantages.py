@@ -1,10 +1,10 @@
-"""The join of the estimators with verl: one function in its registry, which gets what verl gives no estimator.
+"""The connection of the estimators to verl: one function in verl's registry, with the data that verl does not pass.
 
-verl sends `gae` and `grpo` to functions of its own and gives any other estimator rewards, mask and group labels only
-(trainer/ppo/ray_trainer.py:187-282). So one function is registered there, and `estimating` puts its name into the
-config for the time of one computation, and beside it what is missing: which of our estimators it is, which rows are one
-trajectory, the mask as it was sampled, the critic's values, the states of the turns. An estimator that somebody else
-registered with verl is left to verl.
+verl uses its own functions for `gae` and `grpo`, and passes to any other estimator only rewards, mask and group labels
+(trainer/ppo/ray_trainer.py:187-282). So one function is registered with verl. For the time of one computation,
+`estimating` puts its name into the config and keeps the missing data: the name of the real estimator, the rows of each
+trajectory, the mask as sampled, the critic's values, the states of the turns. verl handles estimators that others
+registered with it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ragen_verl.training.overrides import configured
 
 @dataclass(frozen=True)
 class Context:
-    """What the estimator of the batch in hand is given besides verl's arguments; rows in verl's order.
+    """The estimator's data for the present batch in addition to verl's arguments; rows are in verl's order.
 
     Attributes:
-        name: the estimator.
-        keys: `{uid}_{session}_{index}` of each row: group, trajectory, place of the row in it.
+        name: the name of the estimator.
+        keys: `{uid}_{session}_{index}` of each row: group, trajectory, position of the row in it.
         options: see `ragen_verl.advantages.estimate`.
         mask: (rows, T), the mask as sampled: verl's own may have lost rejected tokens, which would split turns.
         values: (rows, T) or None.
         states: the states of each row's turns, or None.
-        ends: the last column of each row's turns; None where the mask tells them (see `AdvantageBatch`).
+        ends: the last column of each of the row's turns; None where the mask shows them (see `AdvantageBatch`).
     """
 
     name: str
@@ -64,15 +64,15 @@ def register(register_adv_est: Callable) -> None:
 def estimating(
     config: DictConfig, advantage: Advantage, batch: KVBatchMeta, trajectories: TrajectoryBatch
 ) -> Iterator[None]:
-    """While open, verl's computation of advantages on `batch` is that of the recipe's estimator.
+    """A context in which verl computes advantages on `batch` with the recipe's estimator.
 
-    Nothing changes for an estimator that is registered with verl alone.
+    It changes nothing for an estimator that is registered only with verl.
 
     Args:
-        config: verl's whole config; `algorithm.adv_estimator` is another while this is open.
+        config: verl's whole config; its `algorithm.adv_estimator` is replaced in the context.
         advantage: the recipe's options.
-        batch: the rows, padding included.
-        trajectories: those that the rows are of.
+        batch: the rows, with padding.
+        trajectories: the trajectories of the rows.
     """
     name = config.algorithm.adv_estimator
     estimator = ESTIMATORS.get(name)
@@ -81,7 +81,7 @@ def estimating(
         return
     wanted = ["response_mask"] + ["values"] * estimator.needs_critic
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
-    fields = data.to_padded_tensor()  # as verl pads what it reads itself
+    fields = data.to_padded_tensor()  # padded in the same way as verl pads
     context = Context(
         name=name,
         keys=batch.keys,
@@ -97,7 +97,7 @@ def estimating(
 
 @contextmanager
 def using(context: Context) -> Iterator[None]:
-    """While open, the registered function works on the rows of this context."""
+    """A context in which the registered function works on the rows of `context`."""
     token = _CONTEXT.set(context)
     try:
         yield
@@ -107,9 +107,9 @@ def using(context: Context) -> Iterator[None]:
 
 @contextmanager
 def halved(wanted: bool) -> Iterator[None]:
-    """While open, inside `estimating` or `using`, the halves that cross-fitting chooses by each other are groups.
+    """A context inside `estimating` or `using` in which the two halves of cross-fitting are groups of their own.
 
-    A baseline over both halves, where both are kept, would hold the returns that the other half was chosen by.
+    If both halves are kept, a baseline over both would contain the returns by which the other half was chosen.
     """
     context = _CONTEXT.get()
     if not wanted or context is None:
@@ -122,7 +122,7 @@ def halved(wanted: bool) -> Iterator[None]:
 
 
 def _compute(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
-    """Called with verl's arguments; its gamma, labels and config are in the context already."""
+    """The registered function; verl's gamma, labels and config are ignored, since the context has them."""
     context = _CONTEXT.get()
     if context is None:
         raise RuntimeError(f"{ESTIMATOR} is for this package's trainer: name an estimator and use ragen_sync")

@@ -21,7 +21,7 @@ from ragen_verl.rollout.trajectory import RECORD, rounded
 
 
 class RowKey(NamedTuple):
-    """The parts of verl's key of a row: group, trajectory in the group, place of the row in the trajectory."""
+    """The parts of verl's key of a row: group, trajectory in the group, position of the row in the trajectory."""
 
     uid: str
     session: str
@@ -29,7 +29,7 @@ class RowKey(NamedTuple):
 
     @classmethod
     def parse(cls, key: str) -> RowKey:
-        """From `{uid}_{session}_{index}`."""
+        """Parse `{uid}_{session}_{index}`."""
         uid, session, index = key.rsplit("_", 2)
         return cls(uid, session, int(index))
 
@@ -43,7 +43,7 @@ class RowTurns(NamedTuple):
 
 @dataclass(frozen=True)
 class TrajectoryBatch:
-    """The trajectories of a step, read once; by seed and rollout index, so that no order depends on who ended first.
+    """The trajectories of a step, read once; sorted by seed and rollout index, not by the time of their end.
 
     Attributes:
         records: `Trajectory.record()` of each.
@@ -67,9 +67,9 @@ class TrajectoryBatch:
 
     @property
     def excluded(self) -> list[bool]:
-        """Whether there is nothing of a trajectory to learn from: environment or engine failed, or no turn was begun.
+        """Whether a trajectory cannot be learned from: environment or engine failed, or it has no turn.
 
-        A trajectory has no turn where its first prompt does not fit.
+        A trajectory has no turn if its first prompt does not fit.
         """
         return [record["excluded"] or not record["turns"] for record in self.records]
 
@@ -98,7 +98,7 @@ class TrajectoryBatch:
         return [self.turns[key].ends if key in self.turns else () for key in keys]
 
     def states(self, keys: Sequence[str]) -> list[list[str]]:
-        """What the model saw before each turn of these rows; verl's padding rows have no turns."""
+        """The observation before each turn of these rows; verl's padding rows have no turns."""
         records = dict(zip((RowKey.parse(keys[0])[:2] for keys in self.keys), self.records, strict=True))
         return [
             [records[RowKey.parse(key)[:2]]["turns"][number - 1]["state"] for number in self.turns[key].numbers]
@@ -109,7 +109,7 @@ class TrajectoryBatch:
 
 
 class TrajectoryReader:
-    """Reads the rows of a step from TransferQueue, each once: a refill and the filter after it see the same rows."""
+    """A reader of a step's rows in TransferQueue; it reads each once, for the refill and for the filter after it."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Mapping[str, Any]] = {}
@@ -143,7 +143,7 @@ class TrajectoryReader:
 
 
 def indices(keys: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-    """Group, trajectory and place in the trajectory of each row, from verl's keys.
+    """Group, trajectory and position in the trajectory of each row, from verl's keys.
 
     Returns:
         Three (rows,) int64 tensors; groups and trajectories are numbered in order of appearance.
@@ -158,15 +158,15 @@ def indices(keys: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def padding_rows(batch: KVBatchMeta) -> list[bool]:
-    """Whether each row is padding, with which verl filled the batch up."""
+    """Whether each row is padding that verl added to the batch."""
     return [bool((tag or {}).get("is_padding", False)) for tag in batch.tags]
 
 
 def entropies(batch: KVBatchMeta, played: TrajectoryBatch) -> list[float]:
     """Mean negative log-probability of each trajectory's sampled tokens, as the engine reported it, in nats.
 
-    That is what is known of the entropy before any model pass: its value on the tokens that were drawn. 0 where
-    nothing was sampled.
+    It is the only estimate of the entropy before a model pass: its value on the sampled tokens. 0 where nothing was
+    sampled.
     """
     data = tq.kv_batch_get(
         keys=played.row_keys, partition_id=batch.partition_id, select_fields=["rollout_log_probs", "response_mask"]
@@ -182,7 +182,7 @@ def entropies(batch: KVBatchMeta, played: TrajectoryBatch) -> list[float]:
 
 
 def keep_rows(batch: KVBatchMeta, keys: Sequence[str]) -> KVBatchMeta:
-    """The batch with these rows only, in this order; the others are cleared, which verl does for its own rows alone."""
+    """The batch with only these rows, in this order. The others are cleared here, since verl clears only its own."""
     if dropped := list(set(batch.keys) - set(keys)):
         tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
     return batch.select_keys(list(keys))
@@ -209,11 +209,11 @@ def fill_tokens(batch: KVBatchMeta, trained: TrajectoryBatch) -> None:
 
 
 def weigh_advantages(batch: KVBatchMeta, weights: Callable[[Tensor], Tensor]) -> None:
-    """Multiplies the advantages that the actor's update will read.
+    """Multiply the advantages that the actor's update will read.
 
     Args:
         batch: the rows.
-        weights: the response mask, (rows, T), to the factors, (rows, T).
+        weights: (response mask, (rows, T)) -> factors, (rows, T).
     """
     fields = ["advantages", "response_mask"]
     data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)

@@ -1,4 +1,4 @@
-"""Environments x seeds as a verl dataset: no parquet, no files, an endless supply of fresh levels.
+"""A verl dataset of environments and seeds: it needs no files, and gives new initial states without end.
 
 verl builds it from `data.custom_cls` with the paths `env://train` and `env://val` (trainer/ppo/utils.py:110); the
 environments come from the recipe's `ragen:` block, which the recipes pass on as `data.ragen`.
@@ -23,10 +23,10 @@ ENDLESS = 1_000_000
 class EnvDataset(Dataset):
     """One row per group of trajectories: an environment, its arguments and the group's seed.
 
-    Row `i` of training belongs to step `i // P + 1` and has the seed `train.seed + i` (RAGEN's `seed.train`); which
-    environment it is and with which arguments follows from that step and the place in it. So the number of groups
-    drawn so far, which verl's data loader saves and restores, says all about the next one. Where a refill draws more
-    than P groups a step, the rows, and with them a schedule, run ahead of the training steps by as many.
+    Row `i` of training belongs to step `i // P + 1` and has the seed `train.seed + i` (RAGEN's `seed.train`); that step
+    and the position in it determine the environment and its arguments. So the number of groups drawn so far, which
+    verl's data loader saves and restores, determines the next group. Where a refill draws more than P groups in a step,
+    the rows, and with them a schedule, are ahead of the training steps by as many.
 
     Validation is the fixed seeds `val.seed + i`, once, and after them `generalisation.seed + i` where the recipe has
     that split.
@@ -76,7 +76,7 @@ class EnvDataset(Dataset):
         step, position = place // split.groups + 1, place % split.groups
         env, seed = split.env_of(position, step), split.seed + place
         return {
-            # verl counts rows by this field and stacks at least one tensor; the prompt itself is the rollout's
+            # verl counts rows by this field and stacks at least one tensor; the rollout makes the real prompt
             "raw_prompt": [{"role": "user", "content": f"{env.tag} {seed}"}],
             "dummy_tensor": torch.zeros(1, dtype=torch.uint8),
             "index": index,

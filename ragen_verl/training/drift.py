@@ -1,15 +1,14 @@
 """Token drift of a batch in verl's queue: the trainer's log-probabilities against the engine's.
 
-What is compared, and when (verl 0.9.1, trainer/ppo/v1/trainer_base.py):
+The comparison depends on the mode (verl 0.9.1, trainer/ppo/v1/trainer_base.py):
 
 `algorithm.rollout_correction.bypass_mode: false`: verl computes `old_log_probs` with the trainer's weights before
-the update, at every step. Those against `rollout_log_probs`; no further pass.
+the update, at every step. They are compared with `rollout_log_probs`, without a further pass.
 
 `bypass_mode: true`: verl copies the engine's log-probabilities to `old_log_probs`, so the two are equal by
-construction and there is nothing to compare; verl's `rollout_corr/*` and `training/rollout_probs_diff_*` are not
-logged either. What is left is `actor/ppo_kl`, a signed mean over all mini-batches, in which drift and what the
-update itself moved are mixed, so no alarm reads it. Instead, every `bypass_freq` steps one pass of the actor over
-the batch gives the trainer's log-probabilities.
+construction and cannot be compared; verl's `rollout_corr/*` and `training/rollout_probs_diff_*` are not logged either.
+verl's `actor/ppo_kl` is a signed mean over all mini-batches that mixes drift with the effect of the update, so no rule
+reads it. Instead, every `bypass_freq` steps one pass of the actor over the batch gives the trainer's log-probabilities.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ def batch_drift(
     """`token_drift` of a batch in verl's TransferQueue, to be called after verl's `_compute_old_log_prob`.
 
     Args:
-        batch: the batch whose `old_log_probs` were written; verl's padding rows count nowhere.
-        threshold: nats.
+        batch: the batch whose `old_log_probs` were written; verl's padding rows do not count.
+        threshold: in nats.
         actor: for bypass mode, the trainer's `actor_rollout_wg`: one pass over the batch replaces the copied
-            `old_log_probs`. What it writes to the queue (`log_probs`) nothing else in bypass mode reads.
+            `old_log_probs`. It writes `log_probs` to the queue, which nothing else in bypass mode reads.
         temperature: for bypass mode, `actor_rollout_ref.rollout.temperature`.
     """
     if actor is not None:
@@ -50,10 +49,10 @@ def nested_drift(data: TensorDict, threshold: float = THRESHOLD) -> dict[str, fl
     """`token_drift` of rows of different lengths, as verl's queue holds them.
 
     Args:
-        data: nested tensors, a row each: `rollout_log_probs` and `response_mask` over the response, and either
-            `old_log_probs` over it too, or `log_probs` over prompt and response as the model gives them, each token's
-            at the position before it.
-        threshold: nats.
+        data: nested tensors with one tensor per row: `rollout_log_probs` and `response_mask` over the response, and
+            either `old_log_probs` over the response, or the model's `log_probs` over prompt and response, with each
+            token's value at the position before it.
+        threshold: in nats.
     """
     mask = data["response_mask"]
     ours = data["old_log_probs"] if "old_log_probs" in data else response_from_nested(data["log_probs"], mask)
@@ -62,7 +61,7 @@ def nested_drift(data: TensorDict, threshold: float = THRESHOLD) -> dict[str, fl
 
 
 def _for_inference(batch: KVBatchMeta, temperature: float) -> KVBatchMeta:
-    """The same rows with the settings of a pass without a loss; the batch's own stay as the update wants them."""
+    """The same rows with the settings of a pass without a loss; the settings of `batch`, for the update, stay."""
     return KVBatchMeta(
         partition_id=batch.partition_id,
         keys=batch.keys,

@@ -1,7 +1,7 @@
-"""Runs on verl's workers: gradient norms of a loss's components, without an optimiser step.
+"""Gradient norms of a loss's components on verl's workers, without an optimiser step.
 
-`ragen_verl.training.probes` sends the function here through verl's generic call, which hands it the worker; so no
-worker class of verl's is replaced.
+`ragen_verl.training.probes` sends the function of this module through verl's generic call, which passes the worker to
+it; so no worker class of verl is replaced.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ COMPONENTS = ("task", "entropy", "kl")
 
 
 def gradient_norms(worker: Any, data: TensorDict) -> dict[str, float] | None:
-    """On a worker: the norm of each component's gradient over `data`, all ranks together.
+    """The norm of each component's gradient over `data` and all ranks; it runs on a worker.
 
-    verl's `train_batch` computes gradients, clips them (the norm is the one before) and would step: the step is held
-    back, and leaving the engine's training mode clears the gradients.
+    verl's `train_batch` computes gradients, clips them (the norm is that before clipping) and makes a step. Here the
+    step is suppressed, and leaving the engine's training mode clears the gradients.
 
     Args:
         worker: verl's `ActorRolloutRefWorker`.
@@ -56,7 +56,7 @@ def gradient_norms(worker: Any, data: TensorDict) -> dict[str, float] | None:
 
 
 def _task_loss(config: Any, model_output: dict, data: TensorDict, dp_group: Any = None) -> tuple[torch.Tensor, dict]:
-    """The recipe's policy loss alone."""
+    """The recipe's policy loss, without its other terms."""
     return ppo_loss(config, {"log_probs": model_output["log_probs"]}, data, dp_group)
 
 
@@ -73,7 +73,7 @@ def _kl_loss(config: Any, model_output: dict, data: TensorDict, dp_group: Any = 
 
 
 def _mean(config: Any, values: torch.Tensor, data: TensorDict) -> torch.Tensor:
-    """The recipe's average over tokens, as verl's own loss takes it (workers/utils/losses.py:120-135)."""
+    """The recipe's average over tokens, computed as in verl's own loss (workers/utils/losses.py:120-135)."""
     return agg_loss(
         values,
         data["response_mask"].to_padded_tensor(0).to(bool),
@@ -87,7 +87,7 @@ def _mean(config: Any, values: torch.Tensor, data: TensorDict) -> torch.Tensor:
 
 @contextmanager
 def _no_step(training: Any) -> Iterator[None]:
-    """While open, the optimizer's step does nothing: weights and moments stay."""
+    """A context in which the optimizer's step does nothing: weights and moments stay."""
     optimizer = training.engine.optimizer
     if not isinstance(optimizer, torch.optim.Optimizer):  # Megatron's computes the norm inside its step
         raise RecipeError(
@@ -106,7 +106,7 @@ def _no_step(training: Any) -> Iterator[None]:
 
 @contextmanager
 def _loss(training: Any, loss: Any) -> Iterator[None]:
-    """While open, the worker's loss is `loss`."""
+    """A context in which the worker's loss is `loss`."""
     own = training.loss_fn
     training.set_loss_fn(loss)
     try:
@@ -117,7 +117,7 @@ def _loss(training: Any, loss: Any) -> Iterator[None]:
 
 @contextmanager
 def _same_random_numbers() -> Iterator[None]:
-    """Restores the random generator afterwards, so that what is drawn inside (dropout) changes nothing later."""
+    """A context that restores the random generator, so that draws inside (dropout) do not change later ones."""
     device = get_device_name()
     with (
         torch.random.fork_rng(devices=[])

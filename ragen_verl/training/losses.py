@@ -1,9 +1,9 @@
 """Policy losses that verl does not have, and the decorator that adds one.
 
-verl owns the objective (clip range, dual clip, entropy, KL) and five ways to average it over tokens and rows. It has
-none that knows turns: with `token-mean` and with every `seq-mean` a turn counts by its length, so one long turn drowns
-the short ones of its trajectory. `actor_rollout_ref.actor.policy_loss.loss_mode: ragen_turn_mean` is that objective
-with every turn of a trajectory weighing the same.
+verl has the objective (clip range, dual clip, entropy, KL) and five ways to average it over tokens and rows. None of
+them knows turns: with `token-mean` and with every `seq-mean` the weight of a turn is its length, so one long turn
+dominates the short ones of its trajectory. `actor_rollout_ref.actor.policy_loss.loss_mode: ragen_turn_mean` is verl's
+objective with equal weights for the turns of a trajectory.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PolicyLoss:
     """A policy loss of this package or of a plugin.
 
     Attributes:
-        function: called by verl with `GIVEN`; see `turn_mean` for their shapes.
-        needs_turns: finds turns in the response mask.
+        function: verl calls it with `GIVEN`; see `turn_mean` for their shapes.
+        needs_turns: whether it finds turns in the response mask.
     """
 
     function: Callable
@@ -56,13 +56,13 @@ POLICY_LOSSES: Registry[PolicyLoss] = Registry("policy loss")
 
 
 def policy_loss(name: str, *, needs_turns: bool = False) -> Callable[[Callable], Callable]:
-    """Decorator: the function is the policy loss `name` of `actor_rollout_ref.actor.policy_loss.loss_mode`.
+    """Decorator: register a function as the policy loss `name` of `actor_rollout_ref.actor.policy_loss.loss_mode`.
 
     It is registered with verl in this process, as soon as verl has its registry. The arguments are verl's (`GIVEN`);
-    what a loss wants to be told stands in `config`, verl's ActorConfig.
+    a loss reads its settings from `config`, verl's ActorConfig.
 
     Args:
-        name: as in recipes; none of verl's own.
+        name: as in recipes; it must not be one of verl's own.
         needs_turns: whether it finds turns in the response mask, which rejected tokens and a loss on environment
             tokens would hide.
 
@@ -78,7 +78,7 @@ def policy_loss(name: str, *, needs_turns: bool = False) -> Callable[[Callable],
                 f"The policy loss {name!r} cannot be called as verl does it, with {', '.join(GIVEN)}: {error}."
             ) from None
         POLICY_LOSSES.add(name, PolicyLoss(function, needs_turns))
-        # a name of verl's own stays verl's; the check of the recipe refuses it
+        # a name of verl's own is not replaced; the check of the recipe refuses it
         wrapt.register_post_import_hook(
             lambda module: module.POLICY_LOSS_REGISTRY.setdefault(name, function), "verl.trainer.ppo.core_algos"
         )
@@ -88,14 +88,14 @@ def policy_loss(name: str, *, needs_turns: bool = False) -> Callable[[Callable],
 
 
 def turn_weights(response_mask: torch.Tensor, ends: Sequence[Sequence[int]] | None = None) -> torch.Tensor:
-    """Weights under which every turn of a row counts the same, whatever its length.
+    """Weights with which every turn of a row counts the same, independently of its length.
 
-    With n tokens in K turns in a row, a token of a turn of m tokens weighs n / (K m): 1 on average over the row, so the
-    share that a row has in the batch stays what the aggregation gives it. Only tokens of the mask are counted.
+    If a row has n tokens in K turns, a token in a turn of m tokens has the weight n / (K m). The mean over the row is
+    1, so the row's share in the batch does not change. Only tokens of the mask are counted.
 
     Args:
         response_mask: tokens with a loss, bool or 0 and 1, shape (rows, length).
-        ends: of each row the columns in which its turns end; None: a turn is a run of ones in the mask.
+        ends: for each row the columns in which its turns end; None: a turn is an unbroken run of ones in the mask.
 
     Returns:
         float32, shape (rows, length); 0 where the mask is 0.
@@ -120,17 +120,17 @@ def turn_mean(
     config: Any = None,
     rollout_is_weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, dict[str, Any]]:
-    """verl's clipped objective with the turns of a row weighing the same: the policy loss `ragen_turn_mean`.
+    """verl's clipped objective with equal weights for the turns of a row: the policy loss `ragen_turn_mean`.
 
-    This is what verl's workers run under stock verl's trainers. verl's `ppo_loss` hands a policy loss the tensors below
-    and no other field of the batch (workers/utils/losses.py), so turns have to be runs of the mask here. This package's
-    trainer knows where they end: it weighs the advantages itself and leaves `vanilla` to the workers.
+    verl's workers run this function under stock verl's trainers. verl's `ppo_loss` passes to a policy loss only the
+    tensors below (workers/utils/losses.py), so turns have to be runs of the mask here. This package's trainer knows
+    where turns end: it scales the advantages itself, and the workers run `vanilla`.
 
-    The objective is linear in the advantage's size in all its branches (clip, clip-higher, dual clip), so weighing
-    tokens is scaling advantages. `loss_agg_mode` still says how rows weigh against each other: with
-    `seq-mean-token-mean` the loss is the mean over rows of the mean over turns of the mean over tokens. Each row's
-    weights depend on that row alone, hence nothing depends on micro-batches or ranks. Entropy and KL terms are verl's
-    and follow `loss_agg_mode` alone.
+    The objective is linear in the advantage's size in all its branches (clip, clip-higher, dual clip), so weights of
+    tokens are factors of advantages. `loss_agg_mode` still determines the weights of rows: with `seq-mean-token-mean`
+    the loss is the mean over rows of the mean over turns of the mean over tokens. Each row's weights depend on that row
+    alone, so nothing depends on micro-batches or ranks. Entropy and KL terms are verl's and depend on `loss_agg_mode`
+    alone.
 
     Args:
         old_log_prob: log-probabilities under the policy of the rollout, shape (rows, length).

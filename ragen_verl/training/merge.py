@@ -1,9 +1,9 @@
-"""verl's merger of FSDP shards in a process of its own, with the weights in the dtype that they were saved in.
+"""Run verl's merger of FSDP shards in a separate process, and keep the weights in their saved dtype.
 
     python -m ragen_verl.training.merge CHECKPOINT/actor FOLDER
 
 verl casts every shard to bfloat16 (model_merger/fsdp_model_merger.py:187, 199), which changes a model that was trained
-in float32. For the length of this process that cast does nothing.
+in float32. In this process that cast does nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def merge(shards: Path, folder: Path) -> None:
 
     Args:
         shards: `checkpoints/global_step_N/actor`.
-        folder: to write; made if missing.
+        folder: the folder to write; it is made if missing.
     """
     torch.Tensor.bfloat16 = lambda tensor: tensor  # type: ignore[method-assign]
     config = ModelMergerConfig(

@@ -1,6 +1,6 @@
-"""Whether the nodes of a Ray cluster fit together: the same packages, and one run's folder that all of them see.
+"""Check the nodes of a Ray cluster: they need the same packages, and access to the run's folder.
 
-verl sends episodes to every node, and the ranks write their shards of a checkpoint where they run.
+verl sends episodes to every node, and each rank writes its shard of a checkpoint on its own node.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from ragen_verl.errors import RecipeError
 
 PACKAGES = ("ragen-verl", "verl", "torch", "transformers", "tensordict", "TransferQueue")
-"""Their objects and messages travel between the nodes."""
+"""Packages whose objects and messages are sent between the nodes."""
 
 
 def check_nodes(folder: Path) -> None:
-    """Ask each node of the running cluster, if there are several.
+    """Check each node of the running cluster, if there are several.
 
     Args:
-        folder: the run's; it is made if it is not there.
+        folder: the run's folder; it is made if missing.
 
     Raises:
         RecipeError: a node has another version of a package than this one, or none, or does not see the folder.
@@ -69,7 +69,7 @@ def _check_folder(nodes: Mapping[str, str], folder: Path) -> None:
 
 
 def _ask(nodes: Mapping[str, str], function: Callable, *args: Any) -> dict[str, Callable[[], Any]]:
-    """Call a function of the standard library on every node at once: nothing of this package has to be there."""
+    """Call a function of the standard library on all nodes at once; this package need not be installed there."""
     task = ray.remote(num_cpus=0)(function)
     return {
         node: partial(
@@ -81,5 +81,5 @@ def _ask(nodes: Mapping[str, str], function: Callable, *args: Any) -> dict[str, 
 
 
 def _public(number: str) -> str:
-    """Without the build, which differs between a node with GPUs and one without (`2.11.0+cu130`, `2.11.0+cpu`)."""
+    """A version without its build, which differs between nodes with and without GPUs (`2.11.0+cu130`, `2.11.0+cpu`)."""
     return number.partition("+")[0]

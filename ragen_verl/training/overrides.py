@@ -1,4 +1,4 @@
-"""What is changed in verl's config, worker groups and controllers for the length of a call, and put back after it."""
+"""Temporary changes of verl's config, worker groups and controllers, which are undone after a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragen_verl.names import ACTOR
 
 @contextmanager
 def configured(block: DictConfig, **values: Any) -> Iterator[None]:
-    """While open, these keys of a block of verl's config have these values."""
+    """A context in which these keys of a block of verl's config have these values."""
     before = {key: block[key] for key in values}
     block.update(values)
     try:
@@ -27,7 +27,7 @@ class WorkerGroupProxy:
 
     Args:
         group: verl's worker group.
-        values: go into `extra_info` of the batch of every call (`global_batch_size`, `micro_batch_size_per_gpu`).
+        values: values for `extra_info` of the batch of every call (`global_batch_size`, `micro_batch_size_per_gpu`).
     """
 
     def __init__(self, group: Any, values: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ class WorkerGroupProxy:
 
 @contextmanager
 def carrying(trainer: Any, group: str, **values: Any) -> Iterator[None]:
-    """While open, calls of the trainer's worker group `group` carry these values; those that are None are left out."""
+    """A context in which calls of the trainer's worker group `group` carry these values; None is left out."""
     workers = getattr(trainer, group)
     given = {key: value for key, value in values.items() if value is not None}
     setattr(trainer, group, WorkerGroupProxy(workers, given))
@@ -56,14 +56,14 @@ def carrying(trainer: Any, group: str, **values: Any) -> Iterator[None]:
 
 
 class RealRowsKL:
-    """verl's controller of the KL in the reward, given the mean over the rows that are no padding.
+    """verl's controller of the KL in the reward, with the mean over the rows that are no padding.
 
-    verl averages over all rows (trainer/ppo/ray_trainer.py, `apply_kl_penalty`), in which padding has a KL of 0: the
-    mean is too low, and an adaptive coefficient falls where it should rise.
+    verl averages over all rows (trainer/ppo/ray_trainer.py, `apply_kl_penalty`), and padding has a KL of 0. So the mean
+    is too low, and an adaptive coefficient falls when it should rise.
 
     Args:
         control: verl's controller.
-        rows: rows to train on.
+        rows: the number of rows to train on.
     """
 
     def __init__(self, control: Any, rows: int) -> None:
@@ -75,13 +75,13 @@ class RealRowsKL:
         return self._control.value
 
     def update(self, current_kl: float, n_steps: int) -> None:
-        """`current_kl` is verl's mean over `n_steps` rows."""
+        """Update the coefficient; `current_kl` is verl's mean over `n_steps` rows."""
         self._control.update(current_kl=current_kl * n_steps / self.rows, n_steps=self.rows)
 
 
 @contextmanager
 def kl_over_real_rows(trainer: Any, metrics: dict[str, Any], rows: int, padded: int) -> Iterator[None]:
-    """While open, padding counts neither in the KL that steers the reward's coefficient nor in the metric of it."""
+    """A context in which padding counts neither for the KL coefficient of the reward nor in the KL metric."""
     control = getattr(trainer, "kl_ctrl_in_reward", None)
     if control is None:
         yield

@@ -1,9 +1,9 @@
 """Measurements inside a running trainer that cost model passes: mutual information and gradient signal.
 
-Both read the batch from TransferQueue and send rows of their own to the actor's workers as plain data: nothing is
-written to the queue, so the batch in training is as it was. The first is a `compute_log_prob`, so the engine behind the
-workers does not matter. The second runs a function on them (`gradient_norms`), through the method that every verl
-worker has for it (single_controller/base/worker.py:320).
+Both read the batch from TransferQueue and send rows of their own to the actor's workers as plain data. They write
+nothing to the queue, so the training batch does not change. The first calls `compute_log_prob` and works with any
+engine behind the workers. The second runs a function on them (`gradient_norms`), through the method that every verl worker has
+for this purpose (single_controller/base/worker.py:320).
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class MutualInformationProbe:
     """RAGEN-2's proxies of I(X;Z) on one step's trajectories; call it before any of them is dropped.
 
     Args:
-        config: how often, and at what cost.
-        seed: `ragen.train.seed`; with the step it decides what is drawn.
+        config: the frequency and the budget.
+        seed: `ragen.train.seed`; it and the step determine the draws.
         kept: the share of trajectories that the update sees (`ragen.filter`), for the cost of a step.
-        think: whether responses start with thoughts; without them Z is the whole response.
+        think: whether responses start with thoughts; without thoughts Z is the whole response.
     """
 
     def __init__(self, config: MutualInformation, seed: int, kept: float, think: bool) -> None:
@@ -59,20 +59,20 @@ class MutualInformationProbe:
         """Metrics of the step, empty where it is not due.
 
         Args:
-            trainer: verl's.
+            trainer: verl's trainer.
             batch: the step's rows.
             played: their trajectories.
 
         Returns:
-            `mi/first_turn/*` (the first response to each prompt) and, where some trajectory has two turns,
-            `mi/sampled_turns/*` (one turn of each trajectory), the names being those of
-            `diagnostics.mutual_information.measure` with `forward_tokens`; `mi/*`: the first-turn values again;
-            `mi/valid_ratio`: turns with a thought of all turns; `mi/forward_tokens`, `mi/forward_budget` (tokens) and
+            `mi/first_turn/*` (the first response to each prompt) and, if a trajectory has two turns,
+            `mi/sampled_turns/*` (one turn of each trajectory), with the names of
+            `diagnostics.mutual_information.measure` and `forward_tokens`; `mi/*`: the first-turn values again;
+            `mi/valid_ratio`: the share of turns with a thought; `mi/forward_tokens`, `mi/forward_budget` (tokens) and
             `mi/seconds` of the whole measurement. A part with fewer than two different prompts has no metrics.
 
         Raises:
-            RecipeError: at the first measurement, the budget holds not even two prompts by two responses. Later, when
-                contexts have grown, such a measurement is left out and `mi/skipped` is 1.
+            RecipeError: at the first measurement, the budget is too small for two prompts by two responses. Later,
+                when contexts have grown, such a measurement is left out and `mi/skipped` is 1.
         """
         if not (self.config.enabled and mi.due(trainer.global_steps, self.config.every)):
             return {}
@@ -84,7 +84,7 @@ class MutualInformationProbe:
             mi.step_tokens(tokens, self.kept), self.config.share, self.config.every, self.config.max_forward_tokens
         )
         first = [one[0] for one in turns if one]
-        # one budget for both parts: half for the first, what is left for the second
+        # one budget for both parts: half for the first, the rest for the second
         several = any(len(one) > 1 for one in turns)
         parts, left = {}, budget
         try:
@@ -129,7 +129,7 @@ class MutualInformationProbe:
 def _turns(
     trainer: Any, batch: KVBatchMeta, played: TrajectoryBatch, end: str | None
 ) -> tuple[list[list[mi.Pair]], int]:
-    """The turns of each trajectory, thoughts only, and the tokens of all rows. Failed trajectories have no turns."""
+    """The thoughts of each trajectory's turns (none if it failed), and the number of tokens of all rows."""
     data = _fetch(batch, played.row_keys, ["prompts", "responses"])
     decode = partial(trainer.tokenizer.decode, skip_special_tokens=False)
     found = []
@@ -146,9 +146,9 @@ def _turns(
 
 
 def log_probs(trainer: Any, cells: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
-    """log p(response | prompt) of every (prompt ids, response ids), by the actor as it is, in nats.
+    """log p(response | prompt) of every (prompt ids, response ids) under the present actor, in nats.
 
-    At the temperature that the trajectories were sampled with, which makes it the policy they came from.
+    It uses the temperature of the sampling, so that this is the policy that sampled the trajectories.
     """
     rollout = trainer.config.actor_rollout_ref.rollout
     most = None if rollout.log_prob_use_dynamic_bsz else rollout.log_prob_micro_batch_size_per_gpu
@@ -164,11 +164,11 @@ def log_probs(trainer: Any, cells: Sequence[tuple[Sequence[int], Sequence[int]]]
 
 @dataclass(frozen=True)
 class Places:
-    """Which row goes where.
+    """The places of rows on the ranks.
 
     Attributes:
-        order: index of the row at each place, -1 for padding; one run of equal length for each rank.
-        micro: rows of one pass on one rank; divides a rank's run.
+        order: index of the row at each place, -1 for padding; the places of each rank are consecutive and equally many.
+        micro: rows of one pass on one rank; it divides the number of a rank's places.
     """
 
     order: tuple[int, ...]
@@ -181,7 +181,7 @@ def lay_out(lengths: Sequence[int], ranks: int, most: int | None) -> Places:
     Args:
         lengths: tokens of each row.
         ranks: data-parallel ranks; verl gives each the same number of rows.
-        most: rows of one pass on one rank at most; None where verl cuts passes by tokens.
+        most: the highest number of rows of one pass on one rank; None where verl splits passes by tokens.
     """
     share = math.ceil(len(lengths) / ranks)
     passes = 1 if most is None else math.ceil(share / most)
@@ -192,9 +192,9 @@ def lay_out(lengths: Sequence[int], ranks: int, most: int | None) -> Places:
 
 
 def cross_rows(cells: Sequence[tuple[Sequence[int], Sequence[int]]], places: Places) -> TensorDict:
-    """Rows of prompt and response ids as verl's engines take them: ragged tensors, no padding inside.
+    """Rows of prompt and response ids in the form of verl's engines: ragged tensors without padding inside.
 
-    A padding row has two tokens, and its response counts nowhere.
+    A padding row has two tokens, and its response does not count.
     """
     fields: dict[str, list[torch.Tensor]] = {}
     for row in places.order:
@@ -240,13 +240,11 @@ def gradient_signal(
 ) -> dict[str, float]:
     """Gradient norms of task, entropy and KL by the standard deviation of the groups' returns.
 
-    To be called when advantages are known.
-
-    Weights, optimizer, schedule and random numbers are as before afterwards.
+    Call it when advantages are known. It does not change weights, optimizer, schedule or random numbers.
 
     Returns:
         The metrics of `diagnostics.gradient_signal.summarize`, and `grad_norm/seconds`; empty where it is not due.
-        `kl` is there if the batch has the reference model's log-probabilities.
+        `kl` is present if the batch has the reference model's log-probabilities.
     """
     if not (config.enabled and mi.due(trainer.global_steps, config.every)):
         return {}
@@ -284,7 +282,7 @@ def _groups(trained: TrajectoryBatch) -> tuple[list[list[int]], list[float]]:
 
 
 def update_rows(data: Mapping[str, Sequence[torch.Tensor]], rows: Sequence[int], places: Places) -> TensorDict:
-    """The rows of a bucket as verl's update takes them; padding repeats the first one with an empty mask."""
+    """The rows of a bucket in the form of verl's update; padding repeats the first row with an empty mask."""
     fields = {}
     for name, values in data.items():
         blank = torch.zeros_like(values[rows[0]]) if name in ("response_mask", "loss_mask") else values[rows[0]]
@@ -296,13 +294,13 @@ def update_rows(data: Mapping[str, Sequence[torch.Tensor]], rows: Sequence[int],
 
 
 def _numbered(trajectories: TrajectoryBatch) -> list[list[int]]:
-    """Of each trajectory the places of its rows in `row_keys`."""
+    """For each trajectory the places of its rows in `row_keys`."""
     number = {key: place for place, key in enumerate(trajectories.row_keys)}
     return [[number[key] for key in keys] for keys in trajectories.keys]
 
 
 def _fetch(batch: KVBatchMeta, keys: list[str], fields: list[str]) -> dict[str, list[torch.Tensor]]:
-    """Field -> one tensor a row; fields that the queue does not have are left out."""
+    """Field -> one tensor per row; fields that the queue does not have are left out."""
     data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
     return {name: list(data[name].unbind()) for name in fields if data.get(name, None) is not None}
 
@@ -312,7 +310,7 @@ def _ragged(rows: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def data_parallel_ranks(group: Any) -> int:
-    """Data-parallel ranks of the actor's workers, which are asked once (as in trainer_base.py:1611-1617)."""
+    """The number of data-parallel ranks of the actor's workers, asked once (as in trainer_base.py:1611-1617)."""
     if MESH not in group._dispatch_info:
         group._dispatch_info[MESH] = group._query_dispatch_info(MESH)
     return max(group._dispatch_info[MESH]) + 1
@@ -321,8 +319,8 @@ def data_parallel_ranks(group: Any) -> int:
 def _on_workers(trainer: Any, function: Any, data: TensorDict) -> Any:
     """Run `function(worker, rows of its rank)` on every worker of the actor; the first result that is not None.
 
-    verl's own dispatch of that method knows whole workers only, no tensor or sequence parallelism, so rows are
-    dispatched here as they are for `compute_log_prob`.
+    verl's own dispatch of that method does not know tensor or sequence parallelism, so rows are dispatched here in the
+    same way as for `compute_log_prob`.
     """
     group = trainer.actor_rollout_wg
     (parts,), _ = dispatch_lazy_compute_data_proto(MESH, group, data)

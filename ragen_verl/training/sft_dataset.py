@@ -17,8 +17,8 @@ __all__ = ["DemonstrationDataset"]
 class DemonstrationDataset(MultiTurnSFTDataset):
     """Chats that `ragen-verl demonstrate` wrote; `data.custom_cls` of verl's trainer names this class.
 
-    The base reads the files. Its own ids come from each message rendered alone, with a loss on the forced tag and on
-    what the template writes behind the end of turn; here they are those of `ragen_verl.rollout.supervised`.
+    The base class reads the files. Its ids come from each message rendered alone, with a loss on the forced tag and on
+    the template's text after the end of turn; here the ids and the mask are those of `ragen_verl.rollout.supervised`.
     """
 
     def _read_files_and_process(self) -> None:

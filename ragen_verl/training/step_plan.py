@@ -1,8 +1,8 @@
-"""How a step's rows are cut: into optimiser updates, over data-parallel ranks, into micro-batches.
+"""The division of a step's rows into optimiser updates, data-parallel ranks and micro-batches.
 
-verl wants every cut to come out even and fills up with rows of padding where it does not. The number of rows differs
-from step to step (a filter, failed episodes), so the cuts follow the rows here, and padding is what evenness needs.
-Rows are dealt so that every update has its share of each environment and of the padding.
+verl requires equal parts and adds rows of padding to reach them. The number of rows differs between steps (a filter,
+failed episodes), so the sizes are computed from the rows here, with the least padding. Rows are ordered so that every
+update has its share of each environment and of the padding.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class ModelPass:
     """One pass of a model over the step's rows.
 
     Attributes:
-        updates: optimiser updates per epoch; 1 where nothing is updated.
-        micro: rows per rank that go through the model at once, at most; None where verl packs them by tokens.
+        updates: optimiser updates per epoch; 1 for a pass without an update.
+        micro: the highest number of rows per rank in one micro-batch; None where verl packs them by tokens.
     """
 
     updates: int = 1
@@ -47,20 +47,20 @@ class ModelPass:
 
 
 def rows_per_rank(rows: int, ranks: int, passes: Sequence[ModelPass]) -> int:
-    """The fewest rows per rank, padding included, that every pass can cut evenly."""
+    """The least number of rows per rank, with padding, that every pass can divide equally."""
     return next(size for size in count(-(-rows // ranks)) if all(one.fits(size) for one in passes))
 
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What is known of the step in hand once its trajectories are chosen.
+    """The sizes of the present step, known when its trajectories are chosen.
 
     Attributes:
-        trajectories: those that the update sees; each has a row or more.
-        ranks: data-parallel ranks of the actor.
-        passes: name -> pass over the model; none has more updates than there are rows, so no update is padding alone,
-            whose loss is not defined.
-        per_rank: rows of one rank, padding included.
+        trajectories: those that the update sees; each has at least one row.
+        ranks: the number of data-parallel ranks of the actor.
+        passes: name -> pass over the model. No pass has more updates than there are rows, since the loss of an update
+            with only padding is not defined.
+        per_rank: the rows of one rank, with padding.
     """
 
     trajectories: TrajectoryBatch
@@ -88,7 +88,7 @@ class StepPlan:
 
     @property
     def padded(self) -> int:
-        """Rows of all ranks, padding included."""
+        """Rows of all ranks, with padding."""
         return self.per_rank * self.ranks
 
     def rows_per_update(self, name: str) -> float:
@@ -96,12 +96,12 @@ class StepPlan:
         return self.rows / self.passes[name].updates
 
     def order(self, keys: Sequence[str], lengths: Sequence[int], seed: tuple[int, int]) -> list[int]:
-        """Where verl finds each row: rank after rank, on each of them update after update.
+        """The order of rows for verl: rank after rank, and within a rank update after update.
 
         Args:
-            keys: of all rows; those of no trajectory of this plan are padding.
-            lengths: tokens of each row; ranks get equal work of every update.
-            seed: of the run, and the step.
+            keys: the keys of all rows; rows of no trajectory in this plan are padding.
+            lengths: tokens of each row; in every update the ranks get equal work.
+            seed: the run's seed, and the step.
 
         Returns:
             The indices of the rows, in their new order.
@@ -109,7 +109,7 @@ class StepPlan:
         place = {key: index for index, key in enumerate(keys)}
         rows = [place[key] for key in spread_environments(self.trajectories, seed)]
         padding = sorted(set(range(len(keys))) - set(rows))
-        cells = math.lcm(*(one.updates for one in self.passes.values()))  # the finest cut: of actor and critic
+        cells = math.lcm(*(one.updates for one in self.passes.values()))  # the common division of actor and critic
         ranks: list[list[int]] = [[] for _ in range(self.ranks)]
         size = len(keys) // cells
         for cell in range(cells):
@@ -123,10 +123,10 @@ class StepPlan:
 
 
 def spread_environments(trajectories: TrajectoryBatch, seed: tuple[int, int]) -> list[str]:
-    """The keys of all rows, group by group, in an order of which every stretch has its share of each environment.
+    """The keys of all rows, group by group, in an order in which every part has its share of each environment.
 
-    The rows of an environment are laid evenly over the whole; where the order begins is drawn, so that a rare one is
-    not always in the same update.
+    The rows of an environment are spread evenly. The start of the order is drawn, so that a rare environment is not
+    always in the same update.
     """
     rows: dict[str, list[str]] = {}
     environment: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What verl's trackers get besides metrics: places inside the run's folder, and trajectories for their tables."""
+"""Data for verl's trackers in addition to metrics: paths in the run's folder, and trajectories for their tables."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ragen_verl.rollout.record import messages, transcript
 Record = Mapping[str, Any]
 
 FOLDERS = {"TENSORBOARD_DIR": "tensorboard", "WANDB_DIR": ".", "TRACKIO_DIR": "trackio"}
-"""Environment variable -> where it points to, in the run's folder; wandb adds a folder `wandb` of its own."""
+"""Environment variable -> its path in the run's folder; wandb adds a folder `wandb` of its own."""
 
 _FILE, _FILE_ROOT = "VERL_FILE_LOGGER_PATH", "VERL_FILE_LOGGER_ROOT"
 
 
 def write_inside(folder: Path, step: int, loggers: Collection[str]) -> None:
-    """Point the trackers of this process into a run's folder, those aside that the user pointed elsewhere.
+    """Make the trackers of this process write into a run's folder, except those that the user configured otherwise.
 
-    The tracker `file` begins its file anew whenever a process starts, so each start has a file of its own.
+    The tracker `file` overwrites its file when a process starts, so each start has a file of its own.
 
     Args:
-        folder: the run's.
-        step: where this process starts.
+        folder: the run's folder.
+        step: the step at which this process starts.
         loggers: `trainer.logger`.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -39,11 +39,12 @@ def write_inside(folder: Path, step: int, loggers: Collection[str]) -> None:
 
 
 def samples(records: Sequence[Record], most: int) -> list[tuple[str, str, float]]:
-    """Trajectories for verl's table: first messages, what came after them, return.
+    """Trajectories for verl's table: the first messages, the rest of the episode, the return.
 
     Args:
-        records: of one evaluation, with their preambles; those of every evaluation have the same initial states.
-        most: how many to show; they are spread evenly over environments and seeds, the same at every evaluation.
+        records: those of one evaluation, with their preambles; every evaluation has the same initial states.
+        most: how many to show; they are spread evenly over environments and seeds, and are the same at every
+            evaluation.
     """
     ordered = sorted(records, key=lambda one: (one["env"], one["seed"], one["rollout_index"]))
     shown = min(most, len(ordered))

@@ -1,4 +1,4 @@
-"""A run that would wait for ever is ended: verl has no limit for a hung engine, or for episodes whose worker died."""
+"""End a run that would wait for ever: verl has no time limit for a hung engine, or for episodes of a dead worker."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LOOK_SECONDS = 5
 
 
 class Watchdog(threading.Thread):
-    """Ends this process where nothing was heard for a time or an actor is dead; Ray then ends the other actors.
+    """A thread that ends this process if a part of a step takes too long or an actor is dead; Ray ends the others.
 
-    The cause goes to a file, and where each thread stands to stderr.
+    It writes the cause to a file, and the stack of each thread to stderr.
 
     Args:
-        minutes: how long a part of a step may take; 0 is for ever.
-        file: for the cause.
+        minutes: the time that a part of a step may take; 0 sets no limit.
+        file: the file for the cause.
     """
 
     def __init__(self, minutes: float, file: Path) -> None:
@@ -37,22 +37,22 @@ class Watchdog(threading.Thread):
         self._calls: dict[Any, Any] = {}
 
     def expect(self, what: str) -> None:
-        """Starts the time anew; `what` is what the trainer now waits for, in a few words."""
+        """Restart the time; `what` describes in a few words what the trainer now waits for."""
         self._expected = what, time.monotonic()
         if self.minutes:
             self._watch()
 
     def look_after(self, actors: Iterable[Any]) -> None:
-        """From now on these Ray actors have to live."""
+        """Watch these Ray actors from now on; they must not die."""
         self._calls = {actor: actor.__ray_ready__.remote() for actor in actors}
         self._watch()
 
     def rest(self) -> None:
-        """Nothing is waited for, and no actor has to live."""
+        """Stop watching: nothing is waited for, and actors may end."""
         self._expected, self._calls = None, {}
 
     def run(self) -> None:
-        """Looks every few seconds, until the process ends."""
+        """Check every few seconds until the process ends."""
         while (reason := self._reason()) is None:
             time.sleep(LOOK_SECONDS)
         with suppress(OSError):  # a full disk must not keep the process alive
@@ -67,7 +67,7 @@ class Watchdog(threading.Thread):
             self.start()
 
     def _reason(self) -> str | None:
-        """Why the run cannot go on, or None."""
+        """The reason why the run cannot continue, or None."""
         if self._expected and self.minutes:
             what, since = self._expected
             if time.monotonic() - since > 60 * self.minutes:

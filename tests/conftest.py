@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from typing import Any
 
+import forked
 import pytest
 
 # setuptools puts its own distutils in the place of Python's and refuses when something imported that first; vLLM
 # imports setuptools late, so in one long process success would depend on the tests before
 import setuptools  # noqa: F401
 from hypothesis import settings
+from read_once import read_once
 from xdist.scheduler import LoadFileScheduling
 
 # and its vendored packages, which it adds to the path, would pass for installed ones in importlib.metadata
@@ -22,6 +25,9 @@ sys.path[:] = [path for path in sys.path if not path.endswith("setuptools/_vendo
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# among a million objects of imported packages, looking for cycles every 700 objects takes a tenth of the time
+gc.set_threshold(50_000, 20, 20)
+
 # a busy machine is no fault of a test
 settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")
@@ -30,10 +36,24 @@ TRAININGS = "tests/trainings/"
 """Two Ray clusters on one machine clash, so all that starts one is in this folder and runs in one process."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Where processes share the tests, they share the server too from which verl's workers are forked."""
+    if config.getoption("numprocesses", None):  # not in the processes themselves
+        forked.share()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Trainings first: they take longest, and the other processes have the rest to do meanwhile."""
     items.sort(key=lambda item: not item.nodeid.startswith(TRAININGS))
+
+
+def pytest_collection_finish() -> None:
+    """What tests compute is small: a second thread would take a core from another process and help nobody."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    if "hydra" in sys.modules:
+        read_once()
 
 
 class TrainingsTogether(LoadFileScheduling):

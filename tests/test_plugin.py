@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
-from forked import forked_workers, run
+from forked import run
 
 from ragen_verl import vllm_plugin
 from ragen_verl.patches import critic
-
-
-@pytest.fixture(scope="module", autouse=True)
-def forked_processes() -> Iterator[None]:
-    with forked_workers():
-        yield
 
 
 def test_workers_begin_with_vllm_and_without_ray() -> None:

@@ -70,7 +70,7 @@ def some_options(name: str, rng: np.random.Generator) -> dict:
     return {key: draw[isinstance(default, bool)]() for key, default in ESTIMATORS[name].options.items()}
 
 
-@pytest.fixture(scope="module", params=[250, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[100, pytest.param(1000, marks=pytest.mark.slow)])
 def batches(request: pytest.FixtureRequest) -> list[AdvantageBatch]:
     rng = np.random.default_rng(0)
     return [ragged(rng) for _ in range(request.param)]
@@ -120,7 +120,7 @@ def verls(name: str, batch: AdvantageBatch, gamma: float, lam: float) -> tuple[t
 )
 def test_agrees_with_verl_where_it_has_the_estimator(name: str) -> None:
     rng = np.random.default_rng(2)
-    for i in range(200):
+    for i in range(100):
         batch = ragged(rng, one_row=True, padding=False)
         gamma, lam = [(1.0, 1.0), (0.99, 0.95), (0.9, 0.0)][i % 3]
         both = {"gamma": gamma, "lam": lam}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import forked
 import pytest
 from doc_pages import Page, Reader
 
@@ -55,7 +56,8 @@ def test_file_is_enough_without_installing(tmp_path_factory: pytest.TempPathFact
 
 def test_loss_of_the_page_is_registered_with_verl(follow: Reader) -> None:
     [loss] = re.findall(r"^```python\n(from ragen_verl.training.*?)^```$", PAGE.text, flags=re.DOTALL | re.MULTILINE)
-    (follow.folder / "loss.py").write_text(loss)
+    file = follow.folder / "loss.py"
+    file.write_text(loss)
     code = (
         "import torch; from types import SimpleNamespace\n"
         "from verl.trainer.ppo.core_algos import get_policy_loss_fn\n"
@@ -65,7 +67,7 @@ def test_loss_of_the_page_is_registered_with_verl(follow: Reader) -> None:
         "loss = get_policy_loss_fn('plain_policy_gradient')(**given, loss_agg_mode='token-mean', config=config)[0]\n"
         "print('loss', float(loss))"
     )
-    done = follow([".venv/bin/python", "-c", code], RAGEN_VERL_PLUGINS=str(follow.folder / "loss.py"))
+    done = forked.run(code, RAGEN_VERL_PLUGINS=str(file))
     assert "loss 2.0" in done.stdout, done.stdout + done.stderr
 
 

@@ -12,6 +12,7 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+import forked
 from paths import ROOT
 
 CHECK = """
@@ -28,6 +29,8 @@ for command in sys.argv[2:]:
     except RecipeError as error:
         print("refused", error)
 """
+
+SITE = ".venv/lib/python*/site-packages"
 
 #: What tests that run under `make test` themselves must not hand on.
 MAKE = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")
@@ -100,9 +103,11 @@ class Reader:
 
     def check(self, trainings: Sequence[str], show: str = "config.algorithm.adv_estimator") -> list[str]:
         """Each training composed and checked instead of run: `accepted` and what is to be shown, or `refused ...`."""
-        done = self([".venv/bin/python", "-c", CHECK, show, *trainings])
-        assert done.returncode == 0, done.stderr
-        return [line for line in done.stdout.splitlines() if line.startswith(("accepted", "refused"))]
+        [site] = self.folder.glob(SITE)
+        done = forked.run(CHECK, show, *trainings, cwd=self.folder, PYTHONPATH=str(site))
+        lines = [line for line in done.stdout.splitlines() if line.startswith(("accepted", "refused"))]
+        assert len(lines) == len(trainings), done.stderr
+        return lines
 
 
 def checkout(folder: Path) -> None:
@@ -112,7 +117,7 @@ def checkout(folder: Path) -> None:
     shutil.copytree(ROOT / "requirements", folder / "requirements")
     venv = folder / ".venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
-    (site,) = venv.glob("lib/python*/site-packages")
+    (site,) = folder.glob(SITE)
     (site / "stack.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
     script = venv / "bin" / "ragen-verl"
     script.write_text(f"#!{venv}/bin/python\nfrom ragen_verl.cli import app\n\napp()\n")

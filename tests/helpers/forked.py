@@ -6,6 +6,7 @@ Importing them takes 10 s of a core, for each of the processes in which a test w
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,26 +18,46 @@ import pytest
 
 from ragen_verl.cpu import fork_client, fork_server
 
+CLIENT = [sys.executable, "-I", "-S", fork_client.__file__]
+
+
+SHARED = "RAGEN_VERL_TESTS_FORK_SERVER"
+"""The environment variable with the socket of the one server of a run of tests; pytest's processes hand it on."""
+
+
+def share() -> str:
+    """The socket of the server that this process and the processes it starts fork from; it ends with this one."""
+    if SHARED not in os.environ:
+        with _without_server():
+            fork_server.start()
+            address = os.environ[fork_server.ADDRESS]
+        os.environ[SHARED] = address
+    return os.environ[SHARED]
+
 
 @contextmanager
 def forked_workers() -> Iterator[None]:
-    """While open, what is started through `fork_client` here and in child processes is forked from one server."""
+    """While open, what is started through `fork_client` here and in child processes is forked from the server."""
+    with _without_server() as patch:
+        patch.setenv(fork_server.ADDRESS, share())
+        patch.setenv(fork_server.PYTHON, shlex.join(CLIENT))
+        yield
+
+
+@contextmanager
+def _without_server() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         for name in (fork_server.ADDRESS, fork_server.PYTHON):
             patch.setenv(name, "")
             patch.delenv(name)
-        server = fork_server.start()
-        try:
-            yield
-        finally:
-            server.kill()
+        yield patch
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess:
+def run(code: str, *arguments: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """What a process with this code prints. The exit code is the client's, which does not wait for it."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "script.py"
         script.write_text(code)
-        command = [sys.executable, "-I", "-S", fork_client.__file__, str(script)]
-        environment = {**os.environ, **environment}
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        environment = {**os.environ, fork_server.ADDRESS: share(), **environment}
+        command = [*CLIENT, str(script), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd, env=environment)

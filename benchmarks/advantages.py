@@ -2,10 +2,10 @@
 
     python benchmarks/advantages.py
 
-The loops are those of tests/slow_advantages.py over the elements of the tensors, as one would write them down; a second
-column has them over Python lists instead, the fastest form of the same loop. They run on a few trajectories and are
-scaled to all of them. Both sides are given as processor seconds on one thread, so that what else runs on the machine
-counts for neither; the best of a few runs for the estimators.
+The loops are those of tests/advantages/reference_advantages.py over the elements of the tensors, in their simplest
+form; a second column has them over Python lists instead, the fastest form of the same loop. They run on a few
+trajectories and are scaled to all. Both sides are given as processor seconds on one thread, so that other load on the
+machine does not count; for the estimators the best of a few runs is taken.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def of_gym_sokoban() -> tuple[Callable, Callable]:
 
 
 def compare(seconds: float) -> list[dict[str, Any]]:
-    """Our environments and others' in turns; the median of five turns each."""
+    """Measure our environments and those of others in turn; take the median of five measurements each."""
     cases = [("FrozenLake 4x4", "gymnasium", of_ours("FrozenLake-v0"), of_gymnasium())]
     if importlib.util.find_spec("gym_sokoban") and importlib.util.find_spec("gym"):
         cases.append(("Sokoban 6x6, 1 box", "gym-sokoban", of_ours("Sokoban-v0"), of_gym_sokoban()))
@@ -198,7 +198,7 @@ def cells(id: str, row: dict[str, Any]) -> list[str]:
 
 
 def page(result: dict[str, Any]) -> str:
-    """docs/environments.md."""
+    """The text of docs/environments.md."""
     lines = [HEAD, f"| {' | '.join(COLUMNS)} |", "|---|" + "---:|" * (len(COLUMNS) - 1)]
     for id, row in result["environments"].items():
         first, *others = cells(id, row)
@@ -235,7 +235,7 @@ def page(result: dict[str, Any]) -> str:
 
 
 def rollouts() -> list[str]:
-    """The part of the page on whole rollouts, from what rollout_concurrency.py has measured."""
+    """The part of the page on whole rollouts, from the results of rollout_concurrency.py."""
     found = json.loads((OUT.parent / "rollout_concurrency.json").read_text())
     low, high = (f"{1000 * seconds:.0f}" for seconds in found["latency_seconds"])
     lines = [ROLLOUTS.format(low=low, high=high, **found)]
@@ -259,7 +259,7 @@ def main() -> None:
         with console.status(id):
             try:
                 make(id)
-            except RecipeError as error:  # its data or its package is not there
+            except RecipeError as error:  # its data or its package is not installed
                 console.print(f"{id}: {error}", style="yellow", soft_wrap=True)
                 missing.append(id)
                 continue

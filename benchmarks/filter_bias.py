@@ -38,7 +38,7 @@ ADVANTAGES = ("centred", "value")
 
 @dataclass(frozen=True)
 class Kind:
-    """All groups with the same counts: how likely one is, its score, and the push of each kind of advantage."""
+    """All groups with the same counts: their probability, score, and push for each kind of advantage."""
 
     chance: float
     score: float
@@ -66,7 +66,7 @@ def kinds(size: int, p: float, low: float) -> tuple[Kind, ...]:
 def pushes(returns: np.ndarray, arms: np.ndarray, p: float, low: float) -> dict[str, float]:
     """Sum over a group of A (a - p), for both kinds of advantage A."""
     gradient = arms - p
-    value = (1 - p) * low + p * WIN  # what a critic that has learned the mean says
+    value = (1 - p) * low + p * WIN  # the value of a critic that has learned the mean
     return {
         "centred": float((returns - returns.mean()) @ gradient),
         "value": float((returns - value) @ gradient),
@@ -130,7 +130,7 @@ def first(share: float, count: int) -> int:
 
 
 def joint_halves(p: float, low: float, k: int, count: int) -> dict[str, float]:
-    """Cross-fitting with one ranking of all halves: a half competes with the half that decides about it."""
+    """The push of cross-fitting with one ranking of all halves, in which a half competes with its deciding half."""
     halves = kinds(SIZE // 2, p, low)
     total, kept = dict.fromkeys(ADVANTAGES, 0.0), 0.0
     for learns in halves:

@@ -55,7 +55,7 @@ LATENCY = (0.005, 0.050)
 
 
 class SlowLake(FrozenLake):
-    """FrozenLake whose actions take their time, as a browser or a database would."""
+    """FrozenLake with slow actions, like those of a browser or a database."""
 
     def step(self, action: str):
         time.sleep(self.dynamics.uniform(*LATENCY))
@@ -100,7 +100,7 @@ class Engine:
 
 
 class Barrier:
-    """Lets nobody on before all that still take part are there."""
+    """A barrier: it releases its parties when all that still take part have arrived."""
 
     def __init__(self, parties: int) -> None:
         self.parties, self.waiting, self.gate = parties, 0, asyncio.Event()
@@ -128,7 +128,7 @@ class Bench:
         self.episodes, self.concurrency, self.answer = episodes, concurrency, 0
         self.engine = Engine(concurrency)
         self.chat = ChatTokens(AutoTokenizer.from_pretrained(nano_model_path()), RULES)
-        self.workers = EnvWorkers(concurrency)  # waiting for a thread is not what is measured
+        self.workers = EnvWorkers(concurrency)  # enough threads, since waiting for one must not be measured
 
     async def episode(self, seed: int, env: Callable, barrier: Barrier | None = None) -> Trajectory:
         turn_seeds = np.random.default_rng(seed)

@@ -43,7 +43,7 @@ def load_gym_sokoban() -> types.ModuleType:
 
 
 def theirs(rooms: types.ModuleType, dim: tuple[int, int], boxes: int, seed: int) -> Level | None:
-    """Generate a level with gym-sokoban, seeded as it has to be: through the global generators."""
+    """Generate a level with gym-sokoban, which can be seeded only through the global generators."""
     random.seed(seed)
     np.random.seed(seed)
     try:

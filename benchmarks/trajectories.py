@@ -36,13 +36,13 @@ RUNS = 5
 
 
 class Rows:
-    """The fields of a step's rows, as TransferQueue hands them out."""
+    """The fields of a step's rows, as TransferQueue returns them."""
 
     def __init__(self, fields: dict[str, torch.Tensor]) -> None:
         self.fields = fields
 
     def kv_batch_get(self, **_: Any) -> dict[str, torch.Tensor]:
-        """All of them."""
+        """Return all fields."""
         return self.fields
 
 
@@ -86,7 +86,7 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def measured(trajectories: list[Trajectory], chat: ChatTokens, tokens: bool) -> dict[str, Any]:
-    """Bytes of a trajectory, and processor seconds of a step by what they are for."""
+    """Bytes of a trajectory, and processor seconds of a step by purpose."""
 
     def record() -> list[str]:
         offsets = chat.offsets if tokens else None
@@ -121,7 +121,7 @@ def measured(trajectories: list[Trajectory], chat: ChatTokens, tokens: bool) -> 
 
 
 def _older(row: str) -> str:
-    """A row without what version 2 of the record did not have."""
+    """A row without the fields that version 2 of the record did not have."""
     new = {
         "package",
         "protocol",

@@ -32,7 +32,7 @@ SETS = {"tuning": (TUNING, 0), "held out": (HELD_OUT, 10_000)}  # families, firs
 
 
 def false_alarms(families: dict[str, Family], seed: int, runs: int) -> dict[str, Any]:
-    """`runs` healthy runs of each length and family: how many had a warning or were called collapsed, and which."""
+    """Judge `runs` healthy runs of each length and family; count warnings, collapses and their causes."""
     alarms, total = Counter(), 0
     for name, family in families.items():
         for steps in LENGTHS:
@@ -47,7 +47,7 @@ def false_alarms(families: dict[str, Family], seed: int, runs: int) -> dict[str,
 
 
 def power(families: dict[str, Family], seed: int, runs: int) -> dict[str, Any]:
-    """`runs` broken runs of each cause and family: how many were named."""
+    """Judge `runs` broken runs of each cause and family; count those whose cause was named."""
     found = {}
     for cause in FAILURES:
         named, total, missed = 0, 0, Counter()
@@ -55,7 +55,7 @@ def power(families: dict[str, Family], seed: int, runs: int) -> dict[str, Any]:
             if family.shape(np.array([0.25]))[0] < NEEDED.get(cause, 0):
                 continue
             for number in range(runs):
-                probe = number % 2 == 0 or "(" in cause  # what only the probe can see is looked for with it
+                probe = number % 2 == 0 or "(" in cause  # causes that only the probe can see always have it
                 verdict = judge(broken(family, cause, seed + number, probe=probe))
                 causes = {one.cause for one in verdict.findings if one.warns}
                 hit = verdict.collapsed is not None if cause == "collapsed" else cause.split(" (")[0] in causes

@@ -1,1 +1,1 @@
-"""The default without an accelerator: verl and vLLM on the CPU, and a model small enough to learn there."""
+"""Training without an accelerator: verl and vLLM on the CPU, and a model that is small enough to learn there."""

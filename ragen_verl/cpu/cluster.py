@@ -1,4 +1,4 @@
-"""Whether a driver on this machine joins a Ray cluster that runs already."""
+"""`joins_a_cluster`: whether a driver on this machine would join a running Ray cluster."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 CLUSTER = Path("/tmp/ray/ray_current_cluster")
-"""Where `ray start` leaves the address for `ray.init()`, until `ray stop`."""
+"""The file in which `ray start` stores the address for `ray.init()`, until `ray stop`."""
 
 
 def joins_a_cluster() -> bool:
-    """What `ray.init()` without an address would do."""
+    """Whether `ray.init()` without an address would join a cluster."""
     return os.environ.get("RAY_ADDRESS", "local") != "local" or CLUSTER.exists()

@@ -1,6 +1,6 @@
-"""In place of the interpreter of a Ray worker: asks `fork_server` for a child that runs the same command.
+"""A replacement of the interpreter of Ray workers: it asks `fork_server` for a child that runs the same command.
 
-Runs without site-packages, so that it costs 20 ms; without a server it becomes the plain interpreter.
+It runs without site-packages, so that it takes only 20 ms; without a server it becomes the plain interpreter.
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 
 
 def ask(path: str, argv: list) -> bool:
-    """Send command, environment, folder and standard streams; whether a child has taken over."""
+    """Send command, environment, folder and standard streams; return whether a child has taken over."""
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(path)

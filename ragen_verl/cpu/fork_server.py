@@ -1,9 +1,9 @@
-"""Ray workers that start with everything imported: forked from one process instead of started from nothing.
+"""A server that forks Ray workers from one process with all imports, so that they need not import again.
 
 A run has nine Python processes, and each would spend 7 to 12 s of processor time on the same imports (torch, verl,
 transformers, vLLM), one after the other. This server imports once and then forks a ready child for verl's driver
-(`ForkedDriver`) and for each worker that Ray asks for. Ray's own seam for that is `runtime_env.py_executable`: in
-recipes/hardware/cpu.yaml it is the variable `PYTHON`, and `fork_client.py` stands where the interpreter would.
+(`ForkedDriver`) and for each worker that Ray asks for. Ray's own setting for that is `runtime_env.py_executable`: in
+recipes/hardware/cpu.yaml it is the variable `PYTHON`, and `fork_client.py` replaces the interpreter.
 
     python -m ragen_verl.cpu.fork_server SOCKET DESCRIPTOR   # by `start`, in `ragen-verl train` or the driver
 """
@@ -34,7 +34,7 @@ ADDRESS = "RAGEN_VERL_FORK_SERVER"
 """The environment variable with the socket's path; the client reads it."""
 
 PYTHON = "RAGEN_VERL_PYTHON"
-"""The environment variable with the command that Ray starts its workers with."""
+"""The environment variable with the command with which Ray starts its workers."""
 
 MODULES = (
     "torch._dynamo",
@@ -57,21 +57,21 @@ MODULES = (
     "cv2",
     "vllm.v1.worker.cpu_worker",
 )
-"""What takes long among the workers' imports, without Ray: it reads its environment while it is imported, so each
-worker imports it, and what needs it (verl too), by itself. That is 1 s of the 12."""
+"""The workers' slow imports, without Ray. Ray reads its environment while it is imported, so each worker imports Ray
+itself, and everything that needs it (verl too). That is 1 s of the 12."""
 
 PR_SET_PDEATHSIG = 1
 
 
 def start() -> subprocess.Popen | None:
-    """Starts the server beside this process, which it does not outlive; once per process tree."""
+    """Start the server beside this process, once per process tree; it ends with this process."""
     if ADDRESS in os.environ:
         return None
     folder = tempfile.mkdtemp(prefix="ragen-verl-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ[ADDRESS] = f"{folder}/socket"
     os.environ[PYTHON] = f"{sys.executable} -I -S {Path(__file__).with_name('fork_client.py')}"
-    with listen(os.environ[ADDRESS]) as listener:  # before the process is there, so that no client comes too early
+    with listen(os.environ[ADDRESS]) as listener:  # before the process starts, so that no client is too early
         command = [sys.executable, "-m", "ragen_verl.cpu.fork_server", os.environ[ADDRESS], str(listener.fileno())]
         none, fds = subprocess.DEVNULL, [listener.fileno()]
         return subprocess.Popen(command, stdin=none, stdout=none, stderr=none, pass_fds=fds, start_new_session=True)
@@ -86,7 +86,7 @@ def listen(path: str) -> socket.socket:
 
 
 def serve(path: str, listener: socket.socket, modules: Iterable[str] = MODULES) -> None:
-    """Imports `modules` and forks a child for each client, until the parent process ends."""
+    """Import `modules` and fork a child for each client, until the parent process ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     atexit.register(_quiet)  # before all others, so that a child calls it after them
     for name in modules:
@@ -96,7 +96,7 @@ def serve(path: str, listener: socket.socket, modules: Iterable[str] = MODULES) 
         os.unlink(path)
         return
     gc.collect()
-    gc.freeze()  # shared pages stay shared
+    gc.freeze()  # so that shared pages stay shared
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     while True:
         connection, _ = listener.accept()
@@ -108,7 +108,7 @@ def serve(path: str, listener: socket.socket, modules: Iterable[str] = MODULES) 
 
 def _become(connection: socket.socket) -> NoReturn:
     """In the child: take over the client's environment, folder, standard streams and arguments, and run its command."""
-    os.setpgid(0, 0)  # Ray ends a worker's whole process group, which would be this server's
+    os.setpgid(0, 0)  # Ray ends a worker's whole process group, which must not be this server's
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with connection, connection.makefile("rb") as stream:
         _, fds, _, _ = socket.recv_fds(connection, 1, 3)
@@ -123,8 +123,8 @@ def _become(connection: socket.socket) -> NoReturn:
     os.environ.update(wanted["env"])
     os.chdir(wanted["cwd"])
     if "torch" in sys.modules and (threads := os.environ.get("OMP_NUM_THREADS")):
-        sys.modules["torch"].set_num_threads(int(threads))  # it read the server's variable
-    np.random.seed()  # the fork would repeat the server's; Python's own generator sees to itself
+        sys.modules["torch"].set_num_threads(int(threads))  # torch has read the server's variable
+    np.random.seed()  # else every fork repeats the server's numbers; Python reseeds its own generator
     script, *arguments = wanted["argv"]
     module = script == "-m"
     if module:
@@ -141,13 +141,13 @@ def _become(connection: socket.socket) -> NoReturn:
 
 
 def _quiet() -> None:
-    """What libraries written in C++ say at a process's end (nanobind: of leaks) is not a run's last word."""
+    """Silence C++ libraries at the end of a process (nanobind reports leaks), since a log's last line is the cause."""
     with open(os.devnull, "w") as nothing:
         os.dup2(nothing.fileno(), 2)
 
 
 def _attend(connection: socket.socket) -> None:
-    """Forks the process that runs the command, as leader of a process group, and returns in it.
+    """Fork the process that runs the command, as leader of a process group, and return in it.
 
     The other one tells the client the new process's number and, at the end, its exit code.
     """
@@ -155,8 +155,8 @@ def _attend(connection: socket.socket) -> None:
     if leader == 0:
         os.setpgid(0, 0)
         return
-    os.setpgid(leader, leader)  # before anyone knows the number; the process's own call may come later
-    with contextlib.suppress(OSError):  # a client that is gone
+    os.setpgid(leader, leader)  # before the number is known to others; the process's own call may come later
+    with contextlib.suppress(OSError):  # the client may be gone
         connection.sendall(f"{leader}\n".encode())
     _, status = os.waitpid(leader, 0)
     with contextlib.suppress(OSError):

@@ -15,14 +15,14 @@ from ragen_verl.cpu import fork_server
 
 
 class ForkedDriver:
-    """A process that leads a process group and was forked with everything imported.
+    """A process that leads a process group and was forked with all imports.
 
-    The server may still be importing: the process begins when it is ready. Where the server gives up, the command is
-    started plainly.
+    If the server is still importing, the process begins when the server is ready. If the server gives up, the command
+    is started as a normal process.
 
     Args:
         command: an interpreter, `-m`, a module and its arguments.
-        output: where the process writes to.
+        output: the file to which the process writes.
 
     Raises:
         OSError: there is no server.
@@ -53,7 +53,7 @@ class ForkedDriver:
         return self._look(0)
 
     def wait(self, timeout: float) -> int:
-        """Waits for the end.
+        """Wait for the end.
 
         Raises:
             subprocess.TimeoutExpired: after `timeout` seconds.
@@ -65,11 +65,11 @@ class ForkedDriver:
         return code
 
     def cancel(self) -> None:
-        """Gives up a process that has not begun."""
+        """Give up a process that has not begun."""
         self._server.close()
 
     def _look(self, seconds: float) -> int | None:
-        """Reads what the server has sent: 1, the process's number in a line, its exit code in a line."""
+        """Read the server's messages: 1, a line with the process's number, a line with its exit code."""
         if self._plain is not None:
             try:
                 return self._plain.wait(seconds) if seconds else self._plain.poll()
@@ -86,7 +86,7 @@ class ForkedDriver:
                 )
                 return None
             self._lines += read
-            if not read:  # its attendant was killed, which nobody does to it alone
+            if not read:  # the server's process for this client was killed
                 return -signal.SIGKILL
         done = self._lines.split(b"\n")
         return int(done[1]) if len(done) > 2 else None

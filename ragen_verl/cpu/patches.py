@@ -1,7 +1,7 @@
-"""Where stock verl 0.9.1 and vLLM 0.24 to 0.32 stop without an accelerator, and the few lines that let them go on.
+"""Patches for places where stock verl 0.9.1 and vLLM 0.24 to 0.32 fail without an accelerator.
 
-Each patch waits for the module it concerns, is applied only where no accelerator was found, names the line that makes
-it necessary, and leaves a version that no longer has that line alone.
+Each patch waits for its module, is applied only where no accelerator was found, names the line that makes it necessary,
+and does not change a version without that line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ragen_verl.cpu import fork_server
 from ragen_verl.cpu.cluster import joins_a_cluster
 
 SPLIT = 512
-"""Width of a model from which on threads share its matrix products."""
+"""From this width of a model on, several threads compute its matrix products."""
 
 DRIVER = "verl.trainer.main_ppo"
 """The module that starts a training: verl's main."""
@@ -28,9 +28,9 @@ _applied: list[str] = []
 
 
 def apply_verl_patches() -> list[str]:
-    """Registers the CPU platform and the patches of verl's modules; returns what was set up.
+    """Register the CPU platform and the patches of verl's modules; return their names.
 
-    With an accelerator that is nothing.
+    With an accelerator it does nothing.
     """
     if _applied or accelerator_present():
         return _applied
@@ -42,7 +42,7 @@ def apply_verl_patches() -> list[str]:
         PlatformRegistry.register(platform="cpu")(PlatformCPU)
     complete_torch_cpu()
     if DRIVER in sys.orig_argv:
-        fork_server.start()  # at the first moment of a training, so that it imports while the driver does
+        fork_server.start()  # at the very start of a training, so that it imports at the same time as the driver
     _set_environment()
     _patch_vllm_version()
     for name, patch in VERL_PATCHES.items():
@@ -79,7 +79,7 @@ def _in_a_cluster() -> bool:
 
 
 def _set_environment() -> None:
-    """Settings that verl, Ray and vLLM read from the environment; what the user has set stays."""
+    """Set variables that verl, Ray and vLLM read from the environment; values of the user stay."""
     cores = str(os.cpu_count() or 1)
     for name, value in {
         # FSDP engines are registered for cuda and npu only; verl's own override (engine/base.py:399-429)

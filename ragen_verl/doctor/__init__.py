@@ -1,7 +1,7 @@
-"""What is installed, what the machine has, in which processes the plugin loads, and what to do about what is wrong.
+"""The doctor: it reports versions, the machine, the processes in which the plugin loads, and how to fix problems.
 
-`diagnose` gathers facts; `problems.find` judges them without looking at the machine, so that it is tested on made-up
-facts. Nothing here imports torch, verl, Ray or vLLM: what needs them runs in its own process (`probes`).
+`facts.gather` collects facts; `problems.find` judges them without access to the machine, so that tests can use invented
+facts. Nothing here imports torch, verl, Ray or vLLM: checks that need them run in their own processes (`probes`).
 """
 
 from ragen_verl.doctor.facts import Facts, Probe, gather

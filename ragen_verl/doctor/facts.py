@@ -1,4 +1,4 @@
-"""Gather what `doctor` reports: versions, machine, environment variables, and the answers of the probes."""
+"""Gather the facts that `doctor` reports: versions, machine, environment variables, and the answers of the probes."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def locked() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Probe:
-    """What one process answered.
+    """The answer of one process.
 
     Attributes:
         answer: the probe's JSON, empty when there was none.
         failure: why there was no answer (crash, time limit), or None.
-        seconds: how long it took.
+        seconds: its time.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that was found.
+    """All facts about an installation and its machine.
 
     Attributes:
         python: version of the running interpreter.
@@ -93,7 +93,7 @@ class Facts:
         environment: the variables that verl, vLLM or Ray read, where they are set.
         torch: answer of the torch probe.
         plugin: process -> answer of its probe; processes that were not asked are absent.
-        seams: what verl has otherwise than the version that was tried (`ragen_verl.doctor.seams`).
+        seams: the differences between the installed verl and the tested one (`ragen_verl.doctor.seams`).
     """
 
     python: str
@@ -109,7 +109,7 @@ class Facts:
 def gather(quick: bool = False) -> Facts:
     """Look at this machine and this installation; `quick` leaves out the Ray and vLLM processes."""
     names = ["torch_build", *(PLUGIN_PROCESSES[:1] if quick else PLUGIN_PROCESSES)]
-    # two at a time: each of them is busy importing, and more would only push the slow ones towards their limit
+    # two at a time: each of them is busy importing, and with more the slow ones could reach their time limit
     with ThreadPoolExecutor(max_workers=2) as pool:
         answers = dict(zip(names, pool.map(lambda name: run_probe(name, TIMEOUTS[name]), names), strict=True))
     return Facts(
@@ -125,10 +125,10 @@ def gather(quick: bool = False) -> Facts:
 
 
 def run_probe(name: str, timeout: float, env: dict[str, str] | None = None) -> Probe:
-    """Ask one question of `probes.PROBES` in a fresh Python.
+    """Run one probe of `probes.PROBES` in a fresh Python.
 
     Args:
-        name: which.
+        name: the name of the probe.
         timeout: seconds until the process is asked to end, and ten more until it is killed.
         env: variables to add to its environment.
     """
@@ -194,7 +194,7 @@ def machine() -> dict[str, Any]:
 
 
 def memory() -> int:
-    """Bytes of memory, the container's limit included."""
+    """Bytes of memory, or the container's limit if it is lower."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -205,7 +205,7 @@ def memory() -> int:
 
 
 def nvidia_smi() -> list[str]:
-    """Names of the GPUs that the driver sees, whatever torch can do with them."""
+    """Names of the GPUs that the driver sees, usable by torch or not."""
     try:
         done = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20

@@ -1,7 +1,7 @@
-"""The questions `doctor` asks in processes of their own: `python -m ragen_verl.doctor.probes NAME`.
+"""The probes that `doctor` runs in separate processes: `python -m ragen_verl.doctor.probes NAME`.
 
-Each prints one line, `MARK` followed by JSON. They run apart because each loads gigabytes, may hang or crash, and
-because the plugin has to be seen loading in a process that has not imported it yet.
+Each prints one line, `MARK` followed by JSON. They are separate because each loads gigabytes and may hang or crash, and
+because the loading of the plugin has to be observed in a process that has not imported it yet.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PLUGIN = "ragen_verl.plugin"
 
 
 def check_plugin() -> dict:
-    """Import verl and tell what became of the plugin.
+    """Import verl and report the state of the plugin.
 
-    verl logs the exception of an entry point at DEBUG and goes on (verl/__init__.py:71-76); importing the plugin once
-    more raises it again, in sight. `by_itself` tells whether `import verl` alone had loaded it.
+    verl logs the exception of an entry point at DEBUG and continues (verl/__init__.py:71-76); importing the plugin once
+    more raises it again visibly. `by_itself` tells whether `import verl` alone had loaded it.
     """
     try:
         importlib.import_module("verl")
@@ -39,12 +39,12 @@ def driver() -> dict:
 
 
 def ray_worker() -> dict:
-    """A worker of a Ray cluster of its own; `RAY_ADDRESS` is not used, running clusters are left alone."""
+    """A worker of a separate Ray cluster; `RAY_ADDRESS` is ignored, and running clusters are not touched."""
     import logging
 
     import ray
 
-    # 80 MB is the least Ray accepts; one line of JSON needs no more
+    # 80 MB is the least that Ray accepts, and enough for one line of JSON
     options = {"object_store_memory": 80 * 1024**2, "logging_level": logging.ERROR, "log_to_driver": False}
     ray.init(address="local", num_cpus=1, include_dashboard=False, **options)
     try:
@@ -54,7 +54,7 @@ def ray_worker() -> dict:
 
 
 def vllm_engine() -> dict:
-    """What vLLM does at the start of an engine process: load the group `vllm.general_plugins`, call what it finds."""
+    """The start of a vLLM engine process: load the group `vllm.general_plugins` and call the plugins."""
     try:
         plugins = importlib.import_module("vllm.plugins")
         found = plugins.load_plugins_by_group(plugins.DEFAULT_PLUGINS_GROUP)

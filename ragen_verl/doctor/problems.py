@@ -22,12 +22,12 @@ PROCESS_NAMES = {"driver": "the driver", "ray_worker": "a Ray worker", "vllm_eng
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong.
+    """A problem.
 
     Attributes:
-        what: one sentence.
-        fix: one shell command.
-        note: True where a training works all the same, only slower or with less room.
+        what: its description in one sentence.
+        fix: one shell command that fixes it.
+        note: True where a training works nevertheless, but slower or with less memory.
     """
 
     what: str
@@ -36,7 +36,7 @@ class Problem:
 
 
 def find(facts: Facts) -> list[Problem]:
-    """Everything that stands in the way of a training, most basic first; notes last."""
+    """All problems that prevent a training, the most basic first; notes last."""
     checks = (_requirements, _torch, _vllm, _companions, _transformers, _plugin, _seams, _threads, _room)
     problems = [problem for check in checks for problem in check(facts)]
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.note)
@@ -67,7 +67,7 @@ def _python() -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line of a traceback that says something: the exception itself."""
+    """The last line of a traceback that is not empty: the exception itself."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no message"
 

@@ -1,10 +1,10 @@
-"""What of verl this package builds on, and what of it differs in the verl that is installed.
+"""The seams: the parts of verl that this package builds on, and their differences in the installed verl.
 
-The seams are read from this package's own source: what it imports from verl, the methods of verl's classes that its
-classes override or call, and what its patches replace. `seams.json` has them as they were in the verl that was tried;
-`make lock` writes it anew, after the tests have passed with another verl.
+The seams are found in this package's own source: its imports from verl, the methods of verl's classes that its classes
+override or call, and the objects that its patches replace. `seams.json` records them for the tested verl; `make lock`
+writes it anew, after the tests have passed with another verl.
 
-verl is read from its files and not imported, which takes 3 s instead of ten.
+verl's files are read and not imported, which takes 3 s instead of ten.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DATA = (
     "verl.trainer.sft_trainer.SFTTrainer",
     "verl.workers.utils.losses.sft_loss",
 )
-"""Nothing here names these, but the keys and fields of a row, and the order in which hooks are called, are theirs."""
+"""The code does not name these, but depends on them: on keys and fields of rows, and on the order of hooks."""
 
 
 def used() -> list[str]:
@@ -52,7 +52,7 @@ def installed() -> dict[str, dict[str, str] | None]:
 
 
 def differences() -> list[str]:
-    """What the installed verl has otherwise than the recorded one: `NAME is gone`, `... has other arguments (code)`."""
+    """The differences of the installed verl from the recorded one: `NAME is gone`, `... has other arguments (code)`."""
     then, now = recorded()["seams"], installed()
     found = []
     for name in sorted({*then, *now}):
@@ -68,12 +68,12 @@ def differences() -> list[str]:
 
 @cache
 def recorded() -> dict:
-    """`verl`: the version that was tried, `seams`: what `installed` found in it."""
+    """`verl`: the tested version; `seams`: the result of `installed` for it."""
     return json.loads(RECORD.read_text("utf-8"))
 
 
 def record() -> None:
-    """Writes `seams.json` from the installed verl."""
+    """Write `seams.json` from the installed verl."""
     found = {"verl": importlib.metadata.version("verl"), "seams": installed()}
     RECORD.write_text(json.dumps(found, indent=1) + "\n")
 
@@ -82,7 +82,7 @@ def record() -> None:
 
 
 def _touched(tree: ast.AST, known: dict[str, str]) -> Iterator[str]:
-    """What code uses of the modules and classes that it knows by these names, names for parts of them included."""
+    """The attributes that code uses of the modules and classes with these local names, also through further names."""
     known = dict(known)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -98,7 +98,7 @@ def _touched(tree: ast.AST, known: dict[str, str]) -> Iterator[str]:
 
 
 def _inherited(node: ast.ClassDef, known: dict[str, str]) -> Iterator[str]:
-    """What a class may have of a base in verl: the methods that it defines itself, and those that it calls."""
+    """The methods that a class may have from a base in verl: those that it defines, and those that it calls."""
     own = {one.name for one in node.body if isinstance(one, Definition)}
     called = {
         one.attr
@@ -111,7 +111,7 @@ def _inherited(node: ast.ClassDef, known: dict[str, str]) -> Iterator[str]:
 
 
 def _patched(tree: ast.Module) -> Iterator[str]:
-    """What the functions of a table {name of a module: patch} touch of that module, which is their argument."""
+    """The attributes that patches use of their argument, a module, for a table {name of a module: patch}."""
     functions = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
     for table in (one for one in ast.walk(tree) if isinstance(one, ast.Dict)):
         for key, value in zip(table.keys, table.values, strict=True):

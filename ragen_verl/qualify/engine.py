@@ -1,4 +1,4 @@
-"""verl's FSDP2 engine against plain PyTorch on the CPU: the numbers of a training have to be right on any device.
+"""Compare verl's FSDP2 engine with plain PyTorch on the CPU: a training's numbers have to be right on any device.
 
 Everything runs on the nano model, whose weights are trained: with random ones a wrong attention mask would hardly show.
 """
@@ -70,7 +70,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     """
     device = settings["device"]
     if device == "cpu":
-        torch.set_num_threads(1)  # threads wait for each other longer than they compute on a model this small
+        torch.set_num_threads(1)  # with a model this small, threads wait longer than they compute
     config = _config(device)
     rows = Rows.draw(SIZES, NANO_SHAPE.vocabulary)
     both = _ranks(device, rows)  # first: this process must not have started threads or CUDA when it forks
@@ -103,7 +103,7 @@ def _config(device: str) -> DictConfig:
 
 
 def _exact(outcome: Outcome, config: DictConfig, rows: Rows, reference: Reference) -> None:
-    """Padded, packed, dynamic, all in float32; the probe of gradient norms with them."""
+    """Check padded, packed and dynamic batches in float32, and the probe of gradient norms."""
     table = "float32"
     outcome.check(
         table, "control: rows that see their neighbour differ", _distance(reference.mixed, reference.before),
@@ -129,7 +129,7 @@ def _exact(outcome: Outcome, config: DictConfig, rows: Rows, reference: Referenc
 
 
 def _coarse(outcome: Outcome, config: DictConfig, rows: Rows, reference: Reference) -> None:
-    """The same in bf16 arithmetic with float32 weights, as the GPU recipes run it."""
+    """Check the same in bf16 arithmetic with float32 weights, as in the GPU recipes."""
     worker = actor(changed(config, precision(BFLOAT16)))
     packed = PASSES["packed"]
     before = rows.log_probs(worker, **packed)
@@ -143,7 +143,7 @@ def _coarse(outcome: Outcome, config: DictConfig, rows: Rows, reference: Referen
 
 
 def _adapters(outcome: Outcome, config: DictConfig, rows: Rows, reference: Reference) -> None:
-    """A low-rank adapter on the actor; on a critic, which verl 0.9.1 cannot and the recipes' check refuses."""
+    """Check a low-rank adapter on the actor, and on a critic, which verl 0.9.1 does not support and recipes refuse."""
     table, padded = "adapters", PASSES["padded"]
     adapter = {"lora_rank": ADAPTER, "lora_alpha": 2 * ADAPTER, "target_modules": "all-linear"}
     worker = actor(changed(config, {f"{ACTOR}.model.{key}": value for key, value in adapter.items()}))
@@ -171,7 +171,7 @@ def _adapters(outcome: Outcome, config: DictConfig, rows: Rows, reference: Refer
 
 
 def _values(outcome: Outcome, config: DictConfig, rows: Rows) -> None:
-    """A critic trained in full."""
+    """Check a critic whose weights are all trained."""
     worker = critic(config)
     padded, packed = PASSES["padded"], PASSES["packed"]
     before = rows.values(worker, **padded)
@@ -191,7 +191,7 @@ def _values(outcome: Outcome, config: DictConfig, rows: Rows) -> None:
 
 
 def _ranks(device: str, rows: Rows) -> list[dict[str, Any]] | str:
-    """What each of two ranks found, or why there are none."""
+    """The results of two ranks, or the reason why there are none."""
     if device != "cpu" and torch.cuda.device_count() < 2:
         return ONE_GPU
     context: Any = multiprocessing.get_context("fork" if device == "cpu" else "spawn")
@@ -219,7 +219,7 @@ def _ranks(device: str, rows: Rows) -> list[dict[str, Any]] | str:
 
 
 def _rank(rank: int, device: str, rows: Rows, answers: Any) -> None:
-    """In a process of its own: half of the rows through the same engine on two ranks."""
+    """Run half of the rows through the same engine as one of two ranks, in a process of its own."""
     try:
         torch.set_num_threads(1)
         worker = actor(_config(device))

@@ -1,4 +1,4 @@
-"""vLLM alone: log-probabilities against plain PyTorch before and after a weight push, generation, sleep and wake."""
+"""Check vLLM alone: its log-probabilities before and after a weight push, generation, sleep and wake."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _engine(model: Path, device: str, share: float) -> Any:
 
 
 def _numbers(outcome: Outcome, device: str) -> None:
-    """The nano model's log-probabilities, and those after other weights were pushed."""
+    """Check the nano model's log-probabilities, and those after a push of other weights."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -104,13 +104,13 @@ def _drift(engine: Any, model: Any, prompts: list[list[int]]) -> float:
 
 
 def _push(engine: Any, model: Any) -> None:
-    """All weights into the running engine, as verl's receiver loads them; tied ones once."""
+    """Push all weights into the running engine, as verl's receiver loads them; tied weights once."""
     weights = {name: value.detach() for name, value in model.state_dict().items() if name != "lm_head.weight"}
     engine.apply_model(lambda inside: inside.load_weights(list(weights.items())) and None)
 
 
 def _speed(outcome: Outcome, shape: str, model: Path, device: str) -> None:
-    """Tokens a second by sequences in flight; sleep, wake and a push of all weights."""
+    """Measure tokens per second by number of sequences in flight; sleep, wake and a push of all weights."""
     from vllm import SamplingParams
 
     start = time.perf_counter()
@@ -163,7 +163,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def _free(engine: Any, device: str) -> None:
-    """Makes room for the next engine in this process."""
+    """Free memory for the next engine in this process."""
     if device != "cpu":
         engine.sleep(level=2)
     gc.collect()

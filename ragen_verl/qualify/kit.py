@@ -1,4 +1,4 @@
-"""Running the parts one after the other, each in a process of its own that is ended with all it started."""
+"""Run the parts one after the other, each in a process that is ended together with all processes that it started."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PATIENCE = 40.0
 
 @dataclass(frozen=True)
 class Kit:
-    """A run of the kit in a folder; one that is there is gone on with.
+    """A run of the kit in a folder; a run that is in the folder is continued.
 
     Attributes:
         out: the folder: parts/, logs/, models/, runs/, qualify.json, qualify.html.
         device: "cuda" or "cpu".
-        minutes: of `plan.MINUTES`.
+        minutes: one of `plan.MINUTES`.
     """
 
     out: Path
@@ -40,17 +40,17 @@ class Kit:
     minutes: int
 
     def identity(self) -> dict[str, Any]:
-        """What finished parts have to agree on to be kept."""
+        """The properties that must be unchanged for finished parts to be kept."""
         versions = {name: version(name) for name in PACKAGES}
         return {"device": self.device, "minutes": self.minutes, "gpus": gpus(self.device), "versions": versions}
 
     def run(self, only: Sequence[str], said: Callable[[Outcome], None], limits: dict[str, float] | None = None) -> None:
-        """Runs what is missing, part by part; a part that fails or is ended stops none of the others.
+        """Run the missing parts; after a part that fails or is ended the others still run.
 
         Args:
             only: names of the parts.
             said: called with each part's outcome.
-            limits: seconds after which parts are ended; the plan's for those it does not name.
+            limits: part -> seconds after which it is ended; the plan's limit for all others.
         """
         for folder in ("parts", "logs", "models", "runs"):
             (self.out / folder).mkdir(parents=True, exist_ok=True)
@@ -67,11 +67,11 @@ class Kit:
             said(self._part(name, (limits or {}).get(name, plan.limit(name, self.minutes))))
 
     def file(self, name: str) -> Path:
-        """Of a part's outcome."""
+        """The file of a part's outcome."""
         return self.out / "parts" / f"{name}.json"
 
     def outcomes(self) -> list[Outcome]:
-        """Of the parts that were run, in the plan's order; those that were cut short are SKIPPED."""
+        """The outcomes of the parts that were run, in the plan's order; those that were cut short are SKIPPED."""
         found = [outcome for name in plan.PARTS if (outcome := Outcome.read(self.file(name)))]
         for one in found:
             if one.status is Status.RUNNING:
@@ -110,7 +110,7 @@ class Kit:
 
 
 def environment(device: str) -> dict[str, str]:
-    """Of a part's process: no hub, and verl's own switch where the CPU is measured."""
+    """The environment of a part's process: without the hub, and with verl's own switch for the CPU."""
     own = {
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
@@ -123,7 +123,7 @@ def environment(device: str) -> dict[str, str]:
 
 
 def end(process: subprocess.Popen) -> None:
-    """Ends a part's process and everything it started, whatever session it is in; first asks, then kills."""
+    """End a part's process and all processes that it started, in any session: first by a request, then by a kill."""
     with suppress(psutil.NoSuchProcess):
         family = list(_family(process.pid))
         if process.poll() is None:
@@ -140,7 +140,7 @@ def end(process: subprocess.Popen) -> None:
 
 
 def _family(number: int) -> Iterator[psutil.Process]:
-    """The descendants of a process, and what shares a session with one of them or with it."""
+    """The descendants of a process, and all processes in its session or in those of the descendants."""
     sessions = {number}
     with suppress(psutil.NoSuchProcess):
         for one in psutil.Process(number).children(recursive=True):

@@ -1,4 +1,4 @@
-"""A whole training of the nano model: does held-out success rise, and do engine and trainer agree while it does?"""
+"""Train the nano model, and check that held-out success rises and that engine and trainer agree."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
 
 
 def trained(recipe: str, overrides: list[str], path: Path) -> int:
-    """Trains a recipe in a folder as `ragen-verl train` does, a run that is there from its start; the exit code."""
+    """Train a recipe in an emptied folder as `ragen-verl train` does; return the exit code."""
     import shutil
 
     shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Which recipe fits on which card: computed for every recipe of the papers, measured for what this GPU has room for."""
+"""Which recipe fits on which card: computed for every recipe of the papers, measured for those that fit on this GPU."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
 
 
 def _left(found: memory.Need, card: float) -> str:
-    """GB that are left, and whether that is enough."""
+    """The GB that are left, and a remark if they are not enough."""
     return f"{found.margin(card):+.1f}" + ("" if found.fits(card) else " (does not fit)")
 
 
 def _measure(outcome: Outcome, settings: dict[str, Any], deadline: float) -> None:
-    """One update of the longest rows, beside what is computed for it."""
+    """Measure one update of the longest rows, beside its computed size."""
     from ragen_verl.qualify.throughput import peak_of_update
 
     for shape in settings["shapes"]:

@@ -1,4 +1,4 @@
-"""What a part of the kit found, and its file: written while the part runs, so that what was measured is not lost."""
+"""The outcome of a part of the kit, and its file, which is written while the part runs so that nothing is lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Status(str, Enum):
-    """How a part ended; `RUNNING` is what stands in the file of one that was stopped."""
+    """How a part ended; the file of a part that was stopped has `RUNNING`."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -29,10 +29,10 @@ class Outcome:
     Attributes:
         part: its name.
         status: how it ended.
-        sentence: what was found, or what is missing or went wrong.
-        seconds: wall-clock.
-        tables: title -> rows, each name -> number or text.
-        notes: how numbers were made, formulas and tolerances.
+        sentence: the result, or what is missing or went wrong.
+        seconds: wall-clock time.
+        tables: title -> rows, each a mapping name -> number or text.
+        notes: the origin of numbers, formulas and tolerances.
         curve: points of a learning curve, (step, value) each.
     """
 
@@ -45,11 +45,11 @@ class Outcome:
     curve: list[tuple[float, float]] = field(default_factory=list)
 
     def row(self, table: str, **values: Any) -> None:
-        """Adds a row to a table."""
+        """Add a row to a table."""
         self.tables.setdefault(table, []).append(values)
 
     def check(self, table: str, check: str, value: float, bound: float, why: str = "", least: bool = False) -> None:
-        """Adds a row that compares a value with a bound: at most, or at least. What is not finite never passes."""
+        """Add a row that compares a value with a bound: at most, or at least. A value that is not finite fails."""
         ok = value >= bound if least else value <= bound  # False for nan
         self.row(
             table,
@@ -61,24 +61,24 @@ class Outcome:
         )
 
     def judge(self, passed: str) -> None:
-        """PASS with a sentence, or FAIL with the names of the checks that failed."""
+        """Set PASS with a sentence, or FAIL with the names of the failed checks."""
         failed = [row["check"] for rows in self.tables.values() for row in rows if row.get("ok") is False]
         self.status = Status.FAIL if failed else Status.PASS
         self.sentence = f"{len(failed)} of the checks failed: {'; '.join(failed)}." if failed else passed
 
     def skip(self, sentence: str) -> None:
-        """SKIPPED, for want of what the sentence names."""
+        """Set SKIPPED; the sentence says what is missing."""
         self.status, self.sentence = Status.SKIPPED, sentence
 
     def write(self, file: Path) -> None:
-        """Puts it into a file, whole or not at all."""
+        """Write it to a file atomically."""
         part = file.with_suffix(".part")
         part.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n")
         os.replace(part, file)
 
     @classmethod
     def read(cls, file: Path) -> Outcome | None:
-        """From its file; None where there is none that can be read."""
+        """Read it from its file; None where there is none or it cannot be read."""
         try:
             found = json.loads(file.read_text("utf-8"))
             return cls(**{**found, "status": Status(found["status"])})

@@ -44,5 +44,5 @@ def points(curve: Sequence[Sequence[float]]) -> str:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the columns of a table, in the order they come."""
+    """Names of the columns of a table, in order of appearance."""
     return list(dict.fromkeys(name for row in rows for name in row))

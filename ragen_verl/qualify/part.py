@@ -20,12 +20,12 @@ from ragen_verl.qualify.plan import PARTS
 
 
 def run(name: str, file: Path, settings: dict[str, Any]) -> Outcome:
-    """Runs a part and writes its outcome, also while it runs; what it raises becomes FAIL.
+    """Run a part and write its outcome, also while it runs; an exception becomes FAIL.
 
     Args:
-        name: of `PARTS`.
-        file: of the outcome.
-        settings: of the part; `save` is added, which writes the outcome so far.
+        name: a name in `PARTS`.
+        file: the file of the outcome.
+        settings: the part's settings; `save` is added, which writes the outcome so far.
     """
     outcome, start = Outcome(name), time.monotonic()
 
@@ -36,7 +36,7 @@ def run(name: str, file: Path, settings: dict[str, Any]) -> Outcome:
     save()
     try:
         module = importlib.import_module(f"ragen_verl.qualify.{PARTS[name].module}")
-        gc.freeze()  # verl collects garbage several times for each worker, and what was imported is none
+        gc.freeze()  # verl collects garbage several times for each worker; imported objects need not be visited
         module.run(outcome, {**settings, "save": save})
     except Exception as error:
         traceback.print_exc()
@@ -51,5 +51,5 @@ def _end(number: int, frame: Any) -> NoReturn:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _end)  # so that what a part started is ended by its own cleaning up
+    signal.signal(signal.SIGTERM, _end)  # so that the part's own clean-up ends the processes that it started
     run(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]))

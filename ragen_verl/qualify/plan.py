@@ -1,4 +1,4 @@
-"""Which parts there are, and what `--minutes` gives each: time, and settings."""
+"""The parts of the kit, and the time and settings of each for a number of `--minutes`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Part:
     """A part of the kit.
 
     Attributes:
-        title: what it is, for tables.
-        module: of this package, with `run`.
-        share: of the minutes; a part stops adding settings when its share is over.
-        start: seconds on top until it is ended: imports, a cluster, a first compilation.
+        title: its title in tables.
+        module: its module in this package, with `run`.
+        share: its share of the minutes; a part stops adding settings when its share is over.
+        start: additional seconds before it is ended: for imports, a cluster, a first compilation.
     """
 
     title: str
@@ -48,13 +48,13 @@ def seconds(name: str, minutes: int) -> float:
 
 
 def settings(name: str, minutes: int, device: str, memory_gb: float) -> dict[str, Any]:
-    """What a part measures.
+    """The settings of a part.
 
     Args:
-        name: of the part.
-        minutes: of the whole kit.
+        name: the name of the part.
+        minutes: the minutes of the whole kit.
         device: "cuda" or "cpu".
-        memory_gb: of the smallest GPU; larger shapes need larger ones.
+        memory_gb: the memory of the smallest GPU; larger shapes need larger GPUs.
     """
     shapes = ["tiny"]
     if device != "cpu":

@@ -1,4 +1,4 @@
-"""What verl's engine is compared with: one row at a time, on the CPU in float32, in plain PyTorch and no trick."""
+"""The reference for verl's engine: one row at a time, on the CPU in float32, in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ragen_verl.qualify.workers import Rows
 
 @dataclass(frozen=True)
 class Reference:
-    """What one model gives on some rows, all in float32.
+    """The results of one model on some rows, all in float32.
 
     Attributes:
         before: log-probabilities of each row's response.
-        norm: of the gradient of the policy loss.
+        norm: the norm of the gradient of the policy loss.
         after: the log-probabilities after one step of AdamW.
-        mixed: the log-probabilities where each row also sees the one before it: what a packed batch must not give.
-        largest: size of the largest logit.
+        mixed: the log-probabilities if each row also sees the row before it, as a faulty packed batch would give.
+        largest: the absolute value of the largest logit.
     """
 
     before: list[torch.Tensor]

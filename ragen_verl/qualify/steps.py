@@ -18,7 +18,7 @@ RECIPE = "paper/sokoban_starpo_ppo"
 STEPS = 4
 PHASES = ("gen", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor", "update_weights")
 RESPONSE = 100
-"""Tokens of a turn: what the paper's prompt asks for. A random model ends a turn by itself once in 641 tokens."""
+"""Tokens of a turn, as in the paper's prompt. A random model ends a turn by itself only once in 641 tokens."""
 
 
 def run(outcome: Outcome, settings: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Tokens a second of verl's updates and log-probs: micro-batches, token budgets, checkpointing, entropy, kernels."""
+"""Tokens per second of verl's updates and log-probs: micro-batches, token budgets, checkpointing, entropy, kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ENGINES: dict[str, dict[str, Any]] = {
     },
 }
 MUST = ("checkpointing", "no checkpointing")
-"""Engines that every verl has: what fails in them other than for want of memory fails the part."""
+"""Engines that every verl has: an error in them, except a lack of memory, fails the part."""
 FULL = "out of memory"
 
 
@@ -78,7 +78,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
 
 
 def peak_of_update(shape: str, device: str, models: Path, recipe_name: str, rows: int) -> float:
-    """GB that PyTorch held at most during one update of `rows` rows at a paper recipe's longest."""
+    """The peak of PyTorch's memory in GB during one update of `rows` rows of a paper recipe's greatest length."""
     config = recipe(recipe_name, device, str(make(shape, models)))
     length = config.data.max_prompt_length, config.data.max_response_length
     drawn = Rows.draw([length] * rows, SHAPES[shape].vocabulary)
@@ -97,7 +97,7 @@ def _config(shape: str, device: str, models: Path) -> DictConfig:
 
 
 def _rows(device: str) -> Rows:
-    """Lengths spread as an agent's are: from a third of the longest to the longest."""
+    """Rows with lengths like an agent's: from a third of the longest to the longest."""
     count, longest, prompt = (16, 96, 24) if device == "cpu" else (64, 1800, 400)
     lengths = torch.linspace(longest / 3, longest, count)[
         torch.randperm(count, generator=torch.Generator().manual_seed(0))
@@ -112,7 +112,7 @@ def _length(cell: tuple[list[int], list[int]]) -> int:
 def _engine(
     outcome: Outcome, shape: str, name: str, config: DictConfig, rows: Rows, device: str, deadline: float
 ) -> None:
-    """Measures one engine with every way to cut batches that the time allows."""
+    """Measure one engine with all divisions of batches for which there is time."""
     try:
         worker = actor(config)
     except Exception as error:  # the installed verl may lack a feature, or the device the memory
@@ -143,7 +143,7 @@ def _engine(
 
 
 def _batches(device: str, rows: Rows) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Ways to cut a batch: a fixed number of rows, or as many as a budget of tokens holds."""
+    """Divisions of a batch: by a fixed number of rows, or by a budget of tokens."""
     longest = max(map(_length, rows.cells))
     for micro in (4, 16) if device == "cpu" else (4, 1, 2, 8, 16, 32):
         yield f"{micro} rows", {"micro_batch_size_per_gpu": micro, "use_dynamic_bsz": False}
@@ -152,7 +152,7 @@ def _batches(device: str, rows: Rows) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    """Of the second call; the first one warms up."""
+    """The seconds of the second call; the first call warms up."""
     call()
     get_torch_device().synchronize()
     start = time.perf_counter()

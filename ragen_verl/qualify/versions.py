@@ -1,4 +1,4 @@
-"""What is installed and what the machine has: the doctor's facts."""
+"""The doctor's facts: installed versions and the machine's resources."""
 
 from __future__ import annotations
 

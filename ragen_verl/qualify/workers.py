@@ -1,4 +1,4 @@
-"""verl's own workers without Ray: an actor or a critic in this process, and rows for it to compute on."""
+"""verl's own workers without Ray: an actor or a critic in this process, and rows for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BFLOAT16 = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32
 
 
 def environment(rank: int = 0, ranks: int = 1, port: int | None = None) -> dict[str, str]:
-    """What verl's workers read of their environment; Ray would set it."""
+    """The environment variables that verl's workers read, and that Ray would set."""
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(ranks),
@@ -41,7 +41,7 @@ def environment(rank: int = 0, ranks: int = 1, port: int | None = None) -> dict[
 
 
 def free_port() -> int:
-    """A TCP port that nothing listens on."""
+    """A free TCP port."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
@@ -54,7 +54,7 @@ def recipe(name: str, device: str, model: str, settings: dict[str, Any] | None =
 
 
 def changed(config: DictConfig, settings: dict[str, Any]) -> DictConfig:
-    """A copy with other values of keys, new ones too."""
+    """A copy of the configuration with these values; keys may be new."""
     config = copy.deepcopy(config)
     OmegaConf.set_struct(config, False)
     for key, value in settings.items():
@@ -97,7 +97,7 @@ def critic(config: DictConfig) -> TrainingWorker:
 
 
 def freed() -> None:
-    """Gives back what dropped workers held."""
+    """Free the memory of dropped workers."""
     gc.collect()
     get_torch_device().empty_cache()
 
@@ -130,26 +130,26 @@ class Rows:
 
     @property
     def tokens(self) -> int:
-        """Of all rows together."""
+        """The number of tokens of all rows together."""
         return sum(len(p) + len(r) for p, r in self.cells)
 
     def part(self, rows: Sequence[int]) -> Rows:
-        """Some of them."""
+        """A selection of the rows."""
         return Rows([self.cells[row] for row in rows], [self.advantages[row] for row in rows])
 
     def data(self, **settings: Any) -> TensorDict:
-        """As verl's engines take them; settings are verl's own for one call."""
+        """The rows in the form of verl's engines; settings are verl's own for one call."""
         rows = cross_rows(self.cells, Places(tuple(range(len(self.cells))), 1))
         tu.assign_non_tensor(rows, temperature=1.0, **settings)
         return rows
 
     def log_probs(self, worker: ActorRolloutRefWorker, *, entropy: bool = False, **settings: Any) -> list[torch.Tensor]:
-        """Of each row's response, by an actor; with entropies, which nobody gets, it costs what a training pays."""
+        """Log-probabilities of each row's response by an actor; `entropy` adds the cost that a training pays."""
         rows = self.data(calculate_entropy=entropy, compute_loss=False, **settings)
         return self._responses(worker.compute_log_prob(rows)["log_probs"])
 
     def values(self, worker: TrainingWorker, **settings: Any) -> list[torch.Tensor]:
-        """Of each row's response, by a critic."""
+        """Values of each row's response by a critic."""
         return self._responses(worker.infer_batch(self.data(compute_loss=False, **settings))["values"].cpu())
 
     def _responses(self, found: torch.Tensor) -> list[torch.Tensor]:
@@ -159,7 +159,7 @@ class Rows:
     def update_data(
         self, old: Sequence[torch.Tensor], rows: int, *, entropy: bool = False, **settings: Any
     ) -> TensorDict:
-        """As an update takes them: `old` log-probabilities, one optimiser step over `rows` rows of all ranks."""
+        """The rows for an update: `old` log-probabilities, and one optimiser step over `rows` rows of all ranks."""
         data = self.data(
             global_batch_size=rows,
             mini_batch_size=rows,

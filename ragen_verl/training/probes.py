@@ -2,8 +2,8 @@
 
 Both read the batch from TransferQueue and send rows of their own to the actor's workers as plain data. They write
 nothing to the queue, so the training batch does not change. The first calls `compute_log_prob` and works with any
-engine behind the workers. The second runs a function on them (`gradient_norms`), through the method that every verl worker has
-for this purpose (single_controller/base/worker.py:320).
+engine behind the workers. The second runs a function on them (`gradient_norms`), through the method that every verl
+worker has for this purpose (single_controller/base/worker.py:320).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ragen_verl.env import Env
 
 
 def careless_plan(env: Env) -> list[str]:
-    """Return the plan of a player that sees where it wants to go and not what can go wrong.
+    """Return the plan of a player that sees its aim but not the dangers.
 
     FrozenLake: a shortest path to the goal, holes or not. Sokoban: walk to a box and push it straight at a target,
     traps or not. Bandit: the safe arm. [] if the episode is over, or if no box can be pushed nearer to a target.
@@ -38,7 +38,7 @@ def _straight_to_the_goal(env: FrozenLake) -> list[str]:
     down, right = env.goal[0] - env.player[0], env.goal[1] - env.player[1]
     vertical = ["Down" if down > 0 else "Up"] * abs(down)
     horizontal = ["Right" if right > 0 else "Left"] * abs(right)
-    # The longer leg first: a fixed rule, so that the plan follows from what is seen.
+    # The longer part first: a fixed rule, so that the visible state determines the plan.
     return vertical + horizontal if abs(down) >= abs(right) else horizontal + vertical
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 AGENT_LOOP = "ragen"
 """The agent loop in verl's registry."""
 
-TRAINER = "ragen_sync"
-"""The trainer in verl's registry: `trainer.v1.trainer_mode`."""
+TRAINER, ASYNC_TRAINER = "ragen_sync", "ragen_async"
+"""The trainers in verl's registry: `trainer.v1.trainer_mode`."""
 
 ESTIMATOR = "ragen_advantage"
 """All estimators of this package in verl's registry, where `gae` and `grpo` are verl's own."""
@@ -45,6 +45,13 @@ EMPTY_STEP = f"{ROLLOUT}/empty_after_filter"
 
 RETURN_EXCESS, RETURN_EXCESS_ERROR = f"{ROLLOUT}/selected_return_excess", f"{ROLLOUT}/selected_return_excess_error"
 """The mean return of the kept groups minus that of all groups, and its standard error."""
+
+STALENESS_MEAN, STALENESS_MAX = f"{ROLLOUT}/staleness_mean", f"{ROLLOUT}/staleness_max"
+MIXED_WEIGHTS = f"{ROLLOUT}/mixed_weights"
+"""Of asynchronous steps: updates between sampling and training; share of trajectories that several weights sampled."""
+
+EFFECTIVE_SAMPLES = "rollout_corr/rollout_is_eff_sample_size"
+"""verl's share of the samples that is left under importance weights, 1 where all weigh the same."""
 
 ACTOR = "actor"
 ENTROPY, GRADIENT_NORM = f"{ACTOR}/entropy", f"{ACTOR}/grad_norm"

@@ -14,7 +14,7 @@ from typing import Any
 
 import wrapt
 
-from ragen_verl.names import AGENT_LOOP, TRAINER
+from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, TRAINER
 from ragen_verl.plugins import load_plugins
 
 STATUS: dict = {"loaded": False, "error": None, "registered": []}
@@ -22,7 +22,7 @@ STATUS: dict = {"loaded": False, "error": None, "registered": []}
 
 
 def register_verl() -> None:
-    """Register the config resolvers, the CPU platform, the agent loop and the trainer; safe to call twice."""
+    """Register the config resolvers, the CPU platform, the agent loop and the trainers; safe to call twice."""
     from ragen_verl.config import register_resolvers
     from ragen_verl.cpu.patches import apply_verl_patches
     from ragen_verl.patches import PATCHES
@@ -32,11 +32,11 @@ def register_verl() -> None:
         wrapt.register_post_import_hook(patch, name)
     STATUS["registered"] += ["resolvers", *(f"patch:{name}" for name in PATCHES), *apply_verl_patches()]
     # verl looks trainers up by name as soon as this package is imported (main_ppo.py:141), before any other seam
-    wrapt.register_post_import_hook(lambda _: import_module("ragen_verl.training.trainer"), "verl.trainer.ppo.v1")
+    wrapt.register_post_import_hook(lambda _: import_module("ragen_verl.training.trainer_modes"), "verl.trainer.ppo.v1")
     wrapt.register_post_import_hook(_register_agent_loop, "verl.experimental.agent_loop.agent_loop")
     wrapt.register_post_import_hook(_register_losses, "verl.trainer.ppo.core_algos")
     wrapt.register_post_import_hook(_register_estimators, "verl.trainer.ppo.core_algos")
-    STATUS["registered"] += [f"trainer:{TRAINER}", f"agent_loop:{AGENT_LOOP}"]
+    STATUS["registered"] += [f"trainer:{TRAINER}", f"trainer:{ASYNC_TRAINER}", f"agent_loop:{AGENT_LOOP}"]
 
 
 def _register_agent_loop(module: Any) -> None:

@@ -20,6 +20,7 @@ from ragen_verl.diagnostics.series import ACCURACY, CHANCE, CONDITIONAL_ENTROPY,
 from ragen_verl.names import (
     DISTINCT_WITHIN,
     DRIFT,
+    EFFECTIVE_SAMPLES,
     ENTROPY,
     FORMAT_VALID,
     GRADIENT_NORM,
@@ -28,6 +29,7 @@ from ragen_verl.names import (
     RETURN_EXCESS_ERROR,
     REWARD_STD,
     SHARED,
+    STALENESS_MEAN,
     TRAIN_SUCCESS,
     TRAIN_VALID,
 )
@@ -276,6 +278,27 @@ def train_rollout_drift(trace: Trace) -> Evidence | None:
         now = min(trace[name].last(DRIFT_TIMES), default=0.0)
         if now >= limit:
             return Evidence(name, None, now, f"from {limit:g} on it is more than rounding")
+    return None
+
+
+STALE = 4.0  # steps, the mean of trajectories: half of the span after which verl throws one away by default
+FEW_LEFT = 0.5  # of the samples: weights that are cut at 2 get there where about half of the tokens count for nothing
+
+
+@cause(
+    "stale_samples",
+    reads=(STALENESS_MEAN, EFFECTIVE_SAMPLES),
+    advice="Lower trainer.v1.sampler.max_off_policy_threshold or trainer.v1.colocate_async.num_warmup_batches, lower "
+    "the learning rate, or train with mode=sync.",
+)
+def stale_samples(trace: Trace) -> Evidence | None:
+    """Asynchronous training learns from what much older weights played; a note while performance is held."""
+    age, left = trace[STALENESS_MEAN], trace[EFFECTIVE_SAMPLES]
+    level = NOTE if performance(trace) is Performance.HELD else WARNING
+    if age.recent is not None and age.recent >= STALE:
+        return Evidence(STALENESS_MEAN, None, age.recent, "steps behind the weights that are trained", level)
+    if left.recent is not None and left.recent < FEW_LEFT:
+        return Evidence(EFFECTIVE_SAMPLES, None, left.recent, "of the samples count under importance weights", level)
     return None
 
 

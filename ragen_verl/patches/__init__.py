@@ -1,9 +1,10 @@
 """What stock verl and vLLM lack on any device; what they lack without an accelerator stands in `ragen_verl.cpu`."""
 
 from ragen_verl.patches.critic import CRITIC_PATCHES
+from ragen_verl.patches.pause import PAUSE_PATCHES
 from ragen_verl.patches.weights import WEIGHT_PATCHES
 
 __all__ = ["PATCHES"]
 
-PATCHES = {**WEIGHT_PATCHES, **CRITIC_PATCHES}
+PATCHES = {**WEIGHT_PATCHES, **CRITIC_PATCHES, **PAUSE_PATCHES}
 """Module name -> the patch that is applied once that module has been imported."""

@@ -9,6 +9,9 @@ the update, at every step. They are compared with `rollout_log_probs`, without a
 construction and cannot be compared; verl's `rollout_corr/*` and `training/rollout_probs_diff_*` are not logged either.
 verl's `actor/ppo_kl` is a signed mean over all mini-batches that mixes drift with the effect of the update, so no rule
 reads it. Instead, every `bypass_freq` steps one pass of the actor over the batch gives the trainer's log-probabilities.
+
+In asynchronous training older weights sampled many rows, and theirs are meant to differ. Those rows are left out;
+verl's `rollout_corr/*` have the distance of all rows.
 """
 
 from __future__ import annotations
@@ -22,16 +25,18 @@ from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
 from ragen_verl.diagnostics.drift import THRESHOLD, token_drift
-from ragen_verl.training.batch import padding_rows
+from ragen_verl.training.staleness import fresh_rows
 
 
 def batch_drift(
-    batch: KVBatchMeta, threshold: float = THRESHOLD, actor: Any = None, temperature: float = 1.0
+    batch: KVBatchMeta, step: int, threshold: float = THRESHOLD, actor: Any = None, temperature: float = 1.0
 ) -> dict[str, float]:
     """`token_drift` of a batch in verl's TransferQueue, to be called after verl's `_compute_old_log_prob`.
 
     Args:
-        batch: the batch whose `old_log_probs` were written; verl's padding rows do not count.
+        batch: the batch whose `old_log_probs` were written; verl's padding rows and rows of older weights do not count.
+            The result is {} if no row is left.
+        step: the step that trains on it.
         threshold: in nats.
         actor: for bypass mode, the trainer's `actor_rollout_wg`: one pass over the batch replaces the copied
             `old_log_probs`. It writes `log_probs` to the queue, which nothing else in bypass mode reads.
@@ -39,7 +44,9 @@ def batch_drift(
     """
     if actor is not None:
         actor.compute_log_prob(_for_inference(batch, temperature))
-    keys = [key for key, padding in zip(batch.keys, padding_rows(batch), strict=True) if not padding]
+    keys = fresh_rows(batch, step)
+    if not keys:
+        return {}
     ours = "old_log_probs" if actor is None else "log_probs"
     fields = [ours, "rollout_log_probs", "response_mask"]
     return nested_drift(tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields), threshold)

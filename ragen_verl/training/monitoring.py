@@ -62,7 +62,7 @@ class TrainingMonitor:
         if not (rollout.calculate_log_probs and self.config.drift.due(trainer.global_steps, bypass)):
             return {}
         actor = trainer.actor_rollout_wg if bypass else None
-        return batch_drift(batch, self.config.drift.threshold, actor, rollout.temperature)
+        return batch_drift(batch, trainer.global_steps, self.config.drift.threshold, actor, rollout.temperature)
 
     def gradients(self, trainer: Any, batch: KVBatchMeta, trained: TrajectoryBatch) -> dict[str, float]:
         """Gradient norms by reward variance, once advantages are known."""

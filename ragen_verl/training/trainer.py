@@ -1,7 +1,7 @@
-"""verl's synchronous trainer, extended at its hooks by filter, refill, update sizes, metrics and the run's folder.
+"""verl's trainer, extended at its hooks by filter, refill, update sizes, metrics and the run's folder.
 
 The rest, the loop included, is verl's (trainer/ppo/v1/trainer_base.py). Methods overridden here are named after
-verl's and say what they add.
+verl's and say what they add. `trainer_modes` has the two trainers that this is a part of.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from omegaconf import DictConfig, open_dict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.trainer_base import register_trainer
-from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.filter import select
@@ -29,7 +28,6 @@ from ragen_verl.names import (
     ROLLOUT,
     SECONDS,
     TRAIN,
-    TRAINER,
 )
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.recurrence import InitialStates
@@ -66,19 +64,23 @@ class NothingToTrainOn(Exception):
         self.batch = batch
 
 
-@register_trainer(TRAINER)
-class RagenTrainer(PPOTrainerSync):
-    """PPO over groups of multi-turn trajectories: `trainer.v1.trainer_mode: ragen_sync`.
+class AgentTrainer(PPOTrainer):
+    """PPO over groups of multi-turn trajectories, whenever they were played.
 
     Args:
         config: the whole verl configuration with its `ragen` block.
+
+    Attributes:
+        mode: verl's name of the trainer that a subclass is built on.
     """
+
+    mode: ClassVar[str]
 
     def __init__(self, config: DictConfig) -> None:
         self.ragen = RagenConfig.from_omegaconf(config)
         self.folder = RunFolder(self.ragen.run.dir)
         with open_dict(config):
-            config.trainer.v1.trainer_mode = "sync"  # every other name means asynchronous to verl
+            config.trainer.v1.trainer_mode = self.mode  # every name but sync means asynchronous to verl
             if self.ragen.filter.refills:
                 config.data.gen_batch_size = 1  # a refill takes any number of groups off the data stream
             if config.critic.use_dynamic_bsz and "ppo_infer_max_token_len_per_gpu" not in config.critic:

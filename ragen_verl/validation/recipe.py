@@ -21,6 +21,7 @@ from ragen_verl.diagnostics.registry import CAUSES, INDICATORS, with_options
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
 from ragen_verl.training.losses import POLICY_LOSSES
+from ragen_verl.validation.asynchronous import check_trainer, warmup_steps
 from ragen_verl.validation.estimators import check_estimator
 from ragen_verl.validation.keys import check_keys
 from ragen_verl.validation.losses import check_losses
@@ -32,7 +33,6 @@ REFUSED = 2  # exit code of a refused recipe
 # what only this plugin's trainer, dataset and episode can do: key -> value
 PLUGIN_KEYS = {
     "trainer.use_v1": True,
-    "trainer.v1.trainer_mode": "ragen_sync",
     "data.train_files": "env://train",
     "data.val_files": "env://val",
     "data.shuffle": False,
@@ -121,9 +121,10 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
                 raise RecipeError(f"{key} is {value!r} but has to be a whole number of 1 or more.")
         _check_numbers(config)
         _check_plugin(config)
+        check_trainer(config)
         for name, split in ragen.splits.items():
             _check_envs(name, split.envs)
-        ragen.check_seeds(_steps(config))
+        ragen.check_seeds(_steps(config) + warmup_steps(config))
         ragen.check_filter(config.actor_rollout_ref.rollout.n)
         with_options(INDICATORS, ragen.diagnostics.indicators, "indicators")
         with_options(CAUSES, ragen.diagnostics.causes, "causes")
@@ -158,11 +159,6 @@ def _hand_on_plugins(config: DictConfig, files: tuple[str, ...]) -> None:
 def _check_plugin(config: DictConfig) -> None:
     for key, wanted in PLUGIN_KEYS.items():
         found = OmegaConf.select(config, key)
-        if key == "trainer.v1.trainer_mode" and str(found).endswith("async"):
-            raise RecipeError(
-                f"trainer.v1.trainer_mode is {found!r} but filters, update sizes and seeds are made for whole steps, "
-                f"and the plugin's trainer is built on verl's synchronous one: leave it out, it is {wanted!r}."
-            )
         if found != wanted:
             raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")
 

@@ -74,6 +74,7 @@ FAILURES = {
     "length_collapse": scale("echo/reasoning_words", 0.01),
     "selection_bias": choose_by_luck,
     "train_rollout_drift": shift({"drift/mean": 0.3, "drift/share": 0.05}),
+    "stale_samples": shift({"rollout/staleness_mean": 7.0}, lost=True),
 }
 
 

@@ -18,11 +18,12 @@ class MemoryQueue:
 
     def __init__(self, rows: dict[str, dict[str, Any]]) -> None:
         self.rows = rows
+        self.tags: dict[str, dict[str, Any]] = {}
         self.asked: list[tuple[str, ...]] = []
 
     def batch(self, partition_id: str = "train") -> KVBatchMeta:
         """All rows."""
-        tags = [{"seq_len": len(row.get("input_ids", ()))} for row in self.rows.values()]
+        tags = [{"seq_len": len(row.get("input_ids", ()))} | self.tags.get(key, {}) for key, row in self.rows.items()]
         return KVBatchMeta(partition_id=partition_id, keys=list(self.rows), tags=tags)
 
     def kv_batch_get(self, keys: list[str], partition_id: str, select_fields: list[str] | None = None) -> TensorDict:
@@ -36,12 +37,14 @@ class MemoryQueue:
     def kv_batch_put(
         self, keys: list[str], partition_id: str, fields: TensorDict | None = None, tags: list[dict] | None = None
     ) -> KVBatchMeta:
-        """Adds rows, and fields to rows."""
+        """Adds rows, and fields to rows; tags stay as they were where none are given."""
+        for key, tag in zip(keys, tags or (), strict=bool(tags)):
+            self.tags[key] = tag
         for place, key in enumerate(keys):
             row = self.rows.setdefault(key, {})
             if fields is not None:
                 row.update(fields[place].items())
-        return KVBatchMeta(partition_id=partition_id, keys=list(keys), tags=tags or [{} for _ in keys])
+        return KVBatchMeta(partition_id=partition_id, keys=list(keys), tags=[self.tags.get(key, {}) for key in keys])
 
     def kv_clear(self, keys: list[str], partition_id: str) -> None:
         """Forgets rows."""

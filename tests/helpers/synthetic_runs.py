@@ -154,6 +154,7 @@ def _columns(family: Family, random: np.random.Generator, steps: int) -> Columns
         "mi/retrieval_chance": np.full(steps, 1 / prompts),
         "mi/retrieval_accuracy": random.binomial(prompts, 0.85 - 0.15 * np.minimum(1, done)) / prompts,
         "mi/conditional_entropy": lognormal(1.0 * np.exp(-0.3 * np.minimum(1, done)), family.noise),
+        "rollout/staleness_mean": 1 + 0.3 * np.sin(step),  # no random number, which would change all runs below
         "val-env/success": np.where(
             step % family.every == 0, random.binomial(family.episodes, fixed) / family.episodes, np.nan
         ),
@@ -249,5 +250,6 @@ FAILURES: dict[str, Callable] = {
     "length_collapse": _scale("echo/reasoning_words", 0.01, 0.08),
     "gradient_spike": _scale("actor/grad_norm", 50, 1000, lost=False),
     "selection_bias": _selection,
+    "stale_samples": _shift({"rollout/staleness_mean": (5, 9)}),
     "collapsed": _lose,
 }

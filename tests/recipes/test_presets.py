@@ -36,7 +36,9 @@ FOLDER = Path(ragen_verl.recipes.__path__[0]) / "algorithm"
 PRESETS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 # merged after the preset, unlike recipes/ragen.yaml
 BASES = [
-    file for pattern in ("*_base", "env/*", "hardware/*") for file in sorted(FOLDER.parent.glob(f"{pattern}.yaml"))
+    file
+    for pattern in ("*_base", "env/*", "hardware/*", "mode/*")
+    for file in sorted(FOLDER.parent.glob(f"{pattern}.yaml"))
 ]
 ACTOR = "actor_rollout_ref.actor."
 AGGREGATIONS = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]

@@ -284,7 +284,7 @@ def test_megatron_and_lora_are_what_they_say(tiny_model: str) -> None:
         ("ragen.train.seed=200", "do not overlap"),
         ("ragen.filter.value=0.1", "less than one group"),
         ("ragen.filter.strategy=none", "would do nothing"),
-        ("trainer.v1.trainer_mode=separate_async", "synchronous one"),
+        ("trainer.v1.trainer_mode=separate_async", "use mode=async"),
         ("actor_rollout_ref.rollout.n=1", "n is 1"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=3", "does not divide the 8 groups"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=5", "does not divide"),

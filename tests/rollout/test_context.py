@@ -30,7 +30,7 @@ from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.training.agent_loop import RECORD, to_outputs
-from ragen_verl.training.trainer import RagenTrainer
+from ragen_verl.training.trainer_modes import RagenTrainer
 from ragen_verl.validation.recipe import check
 
 FAMILIES = ["qwen", "llama", "gemma"]

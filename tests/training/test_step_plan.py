@@ -19,7 +19,7 @@ from ragen_verl.config.filter import Filter
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.overrides import WorkerGroupProxy
 from ragen_verl.training.step_plan import ModelPass, StepPlan, rows_per_rank, spread_environments
-from ragen_verl.training.trainer import RagenTrainer
+from ragen_verl.training.trainer_modes import RagenTrainer
 from ragen_verl.training.watchdog import Watchdog
 
 N, GROUPS = 4, 16

@@ -6,6 +6,7 @@ What is computed is real: records, filter, plan, padding, advantages. No model r
 from __future__ import annotations
 
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -20,10 +21,10 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.training import advantages, batch
+from ragen_verl.training import advantages, batch, drift
 from ragen_verl.training.agent_loop import to_outputs
 from ragen_verl.training.monitoring import TrainingMonitor
-from ragen_verl.training.trainer import RagenTrainer
+from ragen_verl.training.trainer_modes import RagenAsyncTrainer, RagenTrainer
 from ragen_verl.training.watchdog import Watchdog
 
 P, N = 4, 2
@@ -33,8 +34,14 @@ ENGINE = SimpleNamespace(steps={"min_global_steps": 0, "max_global_steps": 0})
 class Actor:
     """The actor's workers: one rank that notes the rows and settings of an update."""
 
-    def __init__(self) -> None:
-        self._dispatch_info = {"actor": [0]}
+    def __init__(self, queue: MemoryQueue) -> None:
+        self._dispatch_info, self.queue = {"actor": [0]}, queue
+
+    def compute_log_prob(self, rows):
+        for key in rows.keys:
+            tokens = len(self.queue.rows[key]["input_ids"])
+            self.queue.rows[key] |= {"log_probs": torch.full((tokens,), -0.2), "entropy": torch.ones(tokens)}
+        return rows
 
     def update_actor(self, rows) -> dict:
         self.keys, self.told = list(rows.keys), dict(rows.extra_info)
@@ -61,11 +68,11 @@ def rows_in_verl(trajectories: list[Trajectory]) -> dict[str, dict]:
 
 @pytest.fixture
 def make(tmp_path, monkeypatch):
-    def trainer(trajectories: list[Trajectory], *overrides: str) -> RagenTrainer:
+    def trainer(trajectories: list[Trajectory], *overrides: str, kind: type = RagenTrainer) -> RagenTrainer:
         queue = MemoryQueue(rows_in_verl(trajectories))
-        for module in (trainer_base, padding_utils, batch, advantages):
+        for module in (trainer_base, padding_utils, batch, advantages, drift):
             monkeypatch.setattr(module, "tq", queue)
-        made = object.__new__(RagenTrainer)
+        made = object.__new__(kind)
         made._met, made._watchdog = InitialStates(), Watchdog(0, tmp_path / "error.txt")
         made.config = composed(
             "nano/frozen_lake",
@@ -84,9 +91,9 @@ def make(tmp_path, monkeypatch):
         made._reader, made._plan, made._empty_steps = batch.TrajectoryReader(), None, 0
         made.global_steps, made.total_training_steps, made.timing_raw = 1, 50, {"gen": 1.5}
         made.use_critic = made.use_reference_policy = made.curr_step_profile = False
-        made.actor_rollout_wg, made.queue = Actor(), queue
+        made.actor_rollout_wg, made.queue = Actor(queue), queue
         made.tokenizer = SimpleNamespace(eos_token_id=9)
-        made.checkpoint_manager = SimpleNamespace(sleep_replicas=lambda: None)
+        made.checkpoint_manager = SimpleNamespace(sleep_replicas=lambda: None, abort_replicas=lambda: None)
         made.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
         made.replay_buffer = SimpleNamespace(sample=lambda **_: (queue.batch(), {}))
         return made
@@ -187,6 +194,21 @@ def test_a_steps_line_has_verls_metrics_and_the_verdict(make) -> None:
     (line,) = trainer.folder.rows()
     assert line["critic/score/mean"] == 0.5 and line["timing_s/step"] == 2.0
     assert line["verdict/warnings"] == 0 and line["train/truncated"] == 1.0
+
+
+def test_an_asynchronous_step_weighs_old_samples(make) -> None:
+    trainer = make(two_environments(), "mode=async", kind=RagenAsyncTrainer)
+    trainer.global_steps, first = 3, (0, 1, 2, 2)  # the weights that began the groups; those of now are number 2
+    for key in trainer.queue.rows:
+        trainer.queue.tags[key] = {"min_global_steps": first[int(key[1])], "max_global_steps": 2}
+    metrics = step(trainer)
+    assert (metrics["rollout/staleness_mean"], metrics["rollout/staleness_max"]) == (0.75, 2.0)
+    assert metrics["rollout/mixed_weights"] == 0.5
+    # the engine sampled each token at -0.5, the trainer has -0.2; between the turns are two tokens of the environment
+    weights = trainer.queue.rows["u0_0_0"]["rollout_is_weights"].tolist()
+    assert [weights[place] for place in (0, 1, 4, 5)] == pytest.approx([math.exp(0.3)] * 4)
+    assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(math.exp(0.3))
+    assert metrics["drift/tokens"] == 16 and metrics["drift/mean"] == pytest.approx(0.3)  # of the two groups of now
 
 
 def test_padding_does_not_move_the_coefficient_of_the_kl(make) -> None:

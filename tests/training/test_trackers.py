@@ -18,7 +18,7 @@ from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import RECORD, StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.training.trackers import FOLDERS, samples, write_inside
-from ragen_verl.training.trainer import RagenTrainer
+from ragen_verl.training.trainer_modes import RagenTrainer
 
 VARIABLES = (*FOLDERS, "VERL_FILE_LOGGER_PATH", "VERL_FILE_LOGGER_ROOT")
 METRICS = {"train/success": 0.25, "train/FrozenLake/pass@4": 1.0, "val-env/FrozenLake/success": 0.5, "echo/shared": 0.1}

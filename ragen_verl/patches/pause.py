@@ -1,0 +1,30 @@
+"""The pause of vLLM's engine as verl 0.9.1 asks for it: vLLM 0.32 has another argument in its place.
+
+verl pauses with `wait_for_inflight_requests=False` (verl/workers/rollout/vllm_rollout/vllm_async_server.py:991), which
+vLLM deprecated for `mode` and then removed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+
+def _pause_as_verl_asks(module: ModuleType) -> None:
+    pause = module.AsyncLLM.pause_generation
+    if "wait_for_inflight_requests" in inspect.signature(pause).parameters:
+        return
+
+    @wraps(pause)
+    async def pausing(self: Any, *, wait_for_inflight_requests: bool | None = None, **kwargs: Any) -> None:
+        if wait_for_inflight_requests is not None:
+            kwargs["mode"] = "wait" if wait_for_inflight_requests else "abort"
+        await pause(self, **kwargs)
+
+    module.AsyncLLM.pause_generation = pausing
+
+
+PAUSE_PATCHES: dict[str, Callable[[ModuleType], None]] = {"vllm.v1.engine.async_llm": _pause_as_verl_asks}

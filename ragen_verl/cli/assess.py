@@ -25,15 +25,15 @@ ragen-verl assess runs/RUN --judge my-model@http://127.0.0.1:8000/v1 --set rewar
 SET = typer.Option((), "--set", metavar="NAME.OPTION=VALUE", help="An evaluator's option; may be repeated.")
 PLUGIN = typer.Option((), "--plugin", help="A file with evaluators of your own; may be repeated.")
 BY = typer.Option(
-    ["environment"], "--by", help="What cohorts differ in: environment, split, step, seeds, state; may be repeated."
+    ["environment"], "--by", help="What cohorts differ in: environment, split, step, seeds or state; may be repeated."
 )
-SPLIT = typer.Option("val", help="Of a run: val, train or generalisation.")
+SPLIT = typer.Option("val", help="Split of a run: val, train or generalisation.")
 
 
 def assess(
     run: Path = typer.Argument(help="A run's folder, one policy's folder of an evaluation, or a JSONL file."),
     split: str = SPLIT,
-    step: str = typer.Option("last", help="Of a run: first, last, best, all or a number."),
+    step: str = typer.Option("last", help="Step of a run: first, last, best, all or a number."),
     by: list[str] = BY,
     seeds: int = typer.Option(64, min=1, help="Seeds in a range, for --by seeds."),
     only: list[str] = typer.Option((), "--only", help="An evaluator; may be repeated.  \\[default: all]"),
@@ -46,8 +46,8 @@ def assess(
 ) -> None:
     """Score saved trajectories with local evaluators: progress, efficiency, loops, reasoning, reward hacking.
 
-    The trajectories of a run or an evaluation, by cohort, as means over initial states with 95 % intervals. Nothing is
-    trained and no model is loaded; episodes are played again in a fresh environment where that can be done.
+    It prints means over initial states with 95 % intervals, by cohort. It trains nothing and loads no model. Episodes
+    are played again in a fresh environment if that is possible.
     """
     from ragen_verl.evaluators import cohorts
     from ragen_verl.evaluators.registry import run as evaluate

@@ -38,16 +38,18 @@ def convert(
     out: Path = typer.Option(None, help="JSONL file to write."),
     endpoint: str = typer.Option(None, help="otel: an OTLP/HTTP collector, such as http://127.0.0.1:4318."),
     split: str = typer.Option(None, help="train, val or generalisation.  \\[default: all]"),
-    step: list[int] = typer.Option((), help="Of a run; may be repeated.  \\[default: all]"),
+    step: list[int] = typer.Option((), help="A step of a run; may be repeated.  \\[default: all]"),
     env: str = typer.Option(None, help="An environment's name in the metrics.  \\[default: all]"),
-    success: bool = typer.Option(None, "--success/--failed", help="sft, otel: solved ones only, or the others."),
+    success: bool = typer.Option(
+        None, "--success/--failed", help="sft, otel: only solved trajectories, or only the others."
+    ),
     min_return: float = typer.Option(None, help="sft, otel: the smallest return."),
     margin: float = typer.Option(None, min=0.0, help="preferences: the smallest difference of returns in a pair."),
 ) -> None:
     """Write saved trajectories as chats (trl's SFT format), preference pairs (trl's), or OpenTelemetry spans.
 
-    Messages are those that the model saw, word by word. Trajectories that environment or engine failed are left out of
-    chats and pairs.
+    Messages are word by word those that the model saw. Chats and pairs leave out trajectories in which environment or
+    engine failed.
     """
     from ragen_verl.convert import chats, spans
     from ragen_verl.runs.trajectories import read

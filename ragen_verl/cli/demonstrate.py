@@ -30,7 +30,7 @@ def demonstrate(
     recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists, or a YAML file of your own."),
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Hydra overrides, as in train."),
     out: Path = typer.Option(..., help="Parquet file to write."),
-    episodes: int = typer.Option(1000, min=1, help="Each from an initial state of its own."),
+    episodes: int = typer.Option(1000, min=1, help="Number of episodes, each with its own initial state."),
     optimal: float = typer.Option(
         1.0, min=0.0, max=1.0, help="Share of turns that the oracle plays; others are random."
     ),
@@ -38,7 +38,7 @@ def demonstrate(
         None, help="Between the think tags: the planned actions, or nothing.  \\[default: plan]"
     ),
     seed: int = typer.Option(
-        None, min=0, help="Of the first episode; also decides which turns are random.  \\[default: 1000000000]"
+        None, min=0, help="Seed of the first episode; also decides which turns are random.  \\[default: 1000000000]"
     ),
 ) -> None:
     """Play a recipe's training environments with their oracles and write chats for `ragen-verl sft`.

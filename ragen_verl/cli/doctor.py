@@ -19,9 +19,9 @@ def doctor(
     quick: bool = typer.Option(False, "--quick", help="Do not start Ray and vLLM processes."),
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
 ) -> None:
-    """Check the installation: versions, machine, where the plugin loads; for each problem the command that fixes it.
+    """Check the installation (versions, machine, where the plugin loads) and name the command that fixes each problem.
 
-    Takes about half a minute, with --quick about ten seconds. Exit code 1 where there is a problem.
+    It takes about half a minute, with --quick about ten seconds. The exit code is 1 if there is a problem.
     """
     if as_json:
         facts = gather(quick)

@@ -27,9 +27,11 @@ def check_environment(
     id: str = ID,
     kwargs: list[str] = KWARGS,
     episodes: int = typer.Option(None, min=1, help="Episodes scored for each player.  \\[default: 20]"),
-    quick: bool = typer.Option(False, "--quick", help="Every rule with small numbers."),
+    quick: bool = typer.Option(False, "--quick", help="Check every rule with small numbers."),
     skip: list[str] = typer.Option((), help="A rule that is not checked; may be repeated."),
-    tokenizer: str = typer.Option("nano", help="Counts tokens: a folder with tokenizer.json, or a model of the hub."),
+    tokenizer: str = typer.Option(
+        "nano", help="What counts tokens: a folder with tokenizer.json, or a model of the hub."
+    ),
     limit: float = typer.Option(10.0, help="Seconds that one call may take."),
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
 ) -> None:
@@ -37,7 +39,7 @@ def check_environment(
 
     The same seed gives the same episode: in this process, in another, beside 100 others in threads. Rollouts of a group
     start alike; rewards are finite; observations are text; copies go on alike; no text makes it raise or hang.
-    Exit code 1 where a rule is broken.
+    The exit code is 1 if a rule is broken.
     """
     from ragen_verl.env_checker import FULL, QUICK, Subject, check
 

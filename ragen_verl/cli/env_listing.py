@@ -14,9 +14,9 @@ from ragen_verl.env import registry
 
 
 def list_environments() -> None:
-    """List every installed environment with its actions, variants below the environment they vary.
+    """List every installed environment with its actions, and its variants below it.
 
-    Other packages' come last, by the prefix of their ids. Nothing is built, so the list is quick whatever is installed.
+    Environments of other packages come last, by the prefix of their ids. Nothing is built, so the list is always quick.
     """
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("id", no_wrap=True)

@@ -30,8 +30,8 @@ def play(
 ) -> None:
     """Play one episode by hand: the same start, budget and rewards as an agent has.
 
-    An action is typed as it is, or, where actions have names, as the beginning of one or its number.
-    Commands: hint, oracle, help, quit; a colon before a word (:hint) makes it a command where it might be an action.
+    Type an action as it is. If actions have names, the beginning of a name or its number is enough.
+    Commands: hint, oracle, help, quit. If such a word can also be an action, a colon (:hint) makes it a command.
     """
     env = make(id, **parse_kwargs(kwargs or []))
     out = console()

@@ -17,7 +17,7 @@ def serve(
     port: int = typer.Option(8200, min=0, max=65535, help="Port; 0 takes a free one."),
     token: str = typer.Option("", envvar="RAGEN_VERL_ENV_TOKEN", help="Token that clients have to send."),
     max_sessions: int = typer.Option(4096, help="Environments alive at the same time."),
-    idle_seconds: float = typer.Option(600.0, help="Close an environment that nobody asks for so long."),
+    idle_seconds: float = typer.Option(600.0, help="Close an environment after this time without a request."),
     step_seconds: float = typer.Option(60.0, help="Time that one call of an environment may take."),
     threads: int = typer.Option(16, help="Threads that environments run in."),
     processes: int = typer.Option(4, help="Processes for environments that ask for one."),

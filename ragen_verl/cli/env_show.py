@@ -22,8 +22,8 @@ def show(
     kwargs: list[str] = KWARGS,
     seed: int = typer.Option(0, min=0, help="Seed of the initial state to draw."),
     prompt: bool = typer.Option(False, "--prompt", help="Print what a model is sent at the start instead."),
-    recipe: str = typer.Option(None, help="With --prompt: texts, budgets and arguments of this recipe."),
-    model: str = typer.Option(None, help="With --prompt: also as this model's chat template renders it."),
+    recipe: str = typer.Option(None, help="With --prompt: use the texts, budgets and arguments of this recipe."),
+    model: str = typer.Option(None, help="With --prompt: also show it as this model's chat template renders it."),
 ) -> None:
     """Describe an environment and draw one of its initial states, with a plan that solves it where one is known."""
     if prompt:

@@ -26,21 +26,23 @@ ragen-verl eval nano/sokoban --policy api:my-model@http://127.0.0.1:8000/v1 --sa
 def evaluate(
     recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists, or a YAML file of your own."),
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Hydra overrides, as in train."),
-    policy: list[str] = typer.Option(..., help="Who plays; may be repeated, and each is compared with the first."),
+    policy: list[str] = typer.Option(..., help="A policy; may be repeated, and each is compared with the first."),
     samples: int = typer.Option(1, min=1, help="Episodes for each initial state."),
     states: int = typer.Option(None, min=1, help="Initial states of each split.  \\[default: all of the recipe]"),
     out: Path = typer.Option(None, help="Folder of the results.  \\[default: runs/eval/RECIPE]"),
-    temperature: float = typer.Option(None, min=0.0, help="Of models.  \\[default: the recipe's held-out one]"),
-    concurrency: int = typer.Option(32, min=1, help="Episodes at the same time, of a model."),
-    per_minute: float = typer.Option(None, min=0.01, help="Requests started in a minute at most."),
+    temperature: float = typer.Option(
+        None, min=0.0, help="Temperature of models.  \\[default: the recipe's held-out one]"
+    ),
+    concurrency: int = typer.Option(32, min=1, help="Episodes that a model plays at the same time."),
+    per_minute: float = typer.Option(None, min=0.01, help="Most requests started in a minute."),
     timeout: float = typer.Option(120.0, min=0.1, help="Seconds for one request."),
-    retries: int = typer.Option(6, min=0, help="Of a request that timed out or was refused (429, 5xx)."),
-    prices: tuple[float, float] = typer.Option((0.0, 0.0), help="Of a million tokens in and out."),
+    retries: int = typer.Option(6, min=0, help="Retries of a request that timed out or was refused (429, 5xx)."),
+    prices: tuple[float, float] = typer.Option((0.0, 0.0), help="Prices of a million tokens in and out."),
 ) -> None:
     """Play a recipe's held-out episodes with any policy: same environments, seeds, prompts and code as in training.
 
-    An evaluation that was cut off goes on where it stopped; episodes that the server failed are played again. Results:
-    a table here, results.json, results.md, and every trajectory in POLICY/episodes.jsonl.
+    The same command resumes an interrupted evaluation; episodes in which the server failed are played again. Results: a
+    table here, results.json, results.md, and every trajectory in POLICY/episodes.jsonl.
     """
     from ragen_verl.config import RagenConfig
     from ragen_verl.evaluation.plan import episodes

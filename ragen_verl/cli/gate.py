@@ -14,7 +14,7 @@ from ragen_verl.cli.assess import BY, PLUGIN, SET, SPLIT, judged, left_out, pars
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
-EPILOG = """Exit code: 0 nothing is worse, 1 something is, 2 it cannot be told (other environments, too few states).
+EPILOG = """Exit code: 0 if nothing is worse, 1 if something is, 2 if it cannot be decided (too few states, ...).
 
 ragen-verl gate runs/NEW --baseline runs/OLD
 
@@ -27,14 +27,16 @@ tolerance: {success: 0.02, step_efficiency: 0.05}"""
 
 def gate(
     run: Path = typer.Argument(help="A run's folder, one policy's folder of an evaluation, or a JSONL file."),
-    baseline: Path = typer.Option(..., help="What it is compared with: the same."),
-    thresholds: Path = typer.Option(None, help="A YAML file with thresholds; the options below go before it."),
-    tolerance: list[str] = typer.Option((), metavar="MEASURE=VALUE", help="How much worse passes; may be repeated."),
+    baseline: Path = typer.Option(..., help="What the run is compared with, in the same form."),
+    thresholds: Path = typer.Option(None, help="A YAML file with thresholds; the options below override it."),
+    tolerance: list[str] = typer.Option(
+        (), metavar="MEASURE=VALUE", help="How much worse a measure may be; may be repeated."
+    ),
     min_states: int = typer.Option(None, min=2, help="Initial states that each side needs.  \\[default: 20]"),
-    confidence: float = typer.Option(None, help="That all intervals hold at once.  \\[default: 0.95]"),
+    confidence: float = typer.Option(None, help="Confidence that all intervals hold.  \\[default: 0.95]"),
     split: str = SPLIT,
-    step: str = typer.Option("last", help="Of a run: first, last, best, all or a number."),
-    baseline_step: str = typer.Option("last", help="Of the baseline."),
+    step: str = typer.Option("last", help="Step of a run: first, last, best, all or a number."),
+    baseline_step: str = typer.Option("last", help="Step of the baseline."),
     by: list[str] = BY,
     settings: list[str] = SET,
     plugin: list[str] = PLUGIN,
@@ -42,10 +44,10 @@ def gate(
     out: Path = typer.Option(None, help="Folder for gate.json and gate.md."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
 ) -> None:
-    """Fail when a run is worse than a baseline: in success, in return, or in an evaluator beside them.
+    """Fail if a run is worse than a baseline in success, in return or in an evaluator.
 
-    Saved trajectories are compared state by state where both played the same initial states, as two samples otherwise.
-    A measure degrades when its whole interval lies on the wrong side; the intervals of all measures hold together.
+    Saved trajectories are compared state by state if both played the same initial states, otherwise as two samples. A
+    measure degrades if its whole interval lies on the wrong side; the intervals of all measures hold together.
     """
     from ragen_verl.evaluators import cohorts
     from ragen_verl.evaluators import gate as gates

@@ -24,25 +24,25 @@ ragen-verl leaderboard          # the board so far"""
 
 
 def leaderboard(
-    policy: list[str] = typer.Option((), help="Who plays; may be repeated.  \\[default: nobody, show what is there]"),
+    policy: list[str] = typer.Option((), help="A policy; may be repeated.  \\[default: none, show the board so far]"),
     env: list[str] = typer.Option((), help="An environment of the board; may be repeated.  \\[default: all six]"),
     instances: int = typer.Option(128, min=2, help="Initial states of each environment."),
     samples: int = typer.Option(8, min=1, help="Episodes of each initial state: k of Mean@k."),
     out: Path = typer.Option(Path("runs/leaderboard"), help="Folder of the board; policies are added to it."),
-    temperature: float = typer.Option(0.5, min=0.0, help="Of models."),
+    temperature: float = typer.Option(0.5, min=0.0, help="Temperature of models."),
     response_length: int = typer.Option(512, min=1, help="Most tokens of one response."),
     context: int = typer.Option(8192, min=64, help="Most tokens of a conversation with a model that is served here."),
-    dtype: str = typer.Option("auto", help="Of a model that is served here, as vLLM takes it."),
-    concurrency: int = typer.Option(32, min=1, help="Episodes at the same time, of a model."),
-    per_minute: float = typer.Option(None, min=0.01, help="Requests started in a minute at most."),
+    dtype: str = typer.Option("auto", help="Type of a model that is served here, as vLLM takes it."),
+    concurrency: int = typer.Option(32, min=1, help="Episodes that a model plays at the same time."),
+    per_minute: float = typer.Option(None, min=0.01, help="Most requests started in a minute."),
     timeout: float = typer.Option(120.0, min=0.1, help="Seconds for one request."),
-    retries: int = typer.Option(6, min=0, help="Of a request that timed out or was refused (429, 5xx)."),
+    retries: int = typer.Option(6, min=0, help="Retries of a request that timed out or was refused (429, 5xx)."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
 ) -> None:
     """Rank policies on a fixed set: FrozenLake, Sokoban, WebShop, Twenty Questions, Countdown, Blocksworld.
 
-    Mean@8 over the same instances for everyone, with intervals; policies that do not differ share a rank. What is
-    played already is not played again, so a board that was cut off goes on, and policies can be added one by one.
+    The score is Mean@8 over the same instances for everyone, with intervals; policies that do not differ share a rank.
+    No episode is played twice, so an interrupted board can be resumed, and policies can be added one by one.
     Results: a table here, leaderboard.json, leaderboard.md, and each POLICY/ENVIRONMENT/episodes.jsonl.
     """
     from ragen_verl.evaluation import leaderboard as boards

@@ -21,18 +21,20 @@ ragen-verl qualify --device cpu --only engine --only memory"""
 
 
 def qualify(
-    minutes: int = typer.Option(5, "--minutes", help="About how long: 5, 20 or 60; more of them measure more."),
-    device: str = typer.Option(None, "--device", help="cuda or cpu; the GPU, where there is one."),
+    minutes: int = typer.Option(
+        5, "--minutes", help="About how long it takes: 5, 20 or 60; more minutes measure more."
+    ),
+    device: str = typer.Option(None, "--device", help="cuda or cpu.  \\[default: cuda if there is a GPU]"),
     only: list[str] = typer.Option(
         None, "--only", metavar="PART", help="versions, engine, memory, throughput, vllm, learning, steps; repeatable."
     ),
-    out: Path = typer.Option(None, "--out", help="The folder; one that is there is gone on with."),
+    out: Path = typer.Option(None, "--out", help="Folder of the results; an earlier one is continued."),
 ) -> None:
     """Check what this machine can run, whether its numbers are right, and how fast: one JSON file and one page.
 
-    Needs no network and installs nothing: models get random weights in the recipes' shapes, and the nano model learns.
-    Every part runs in a process of its own with a time limit. With the same --out finished parts are kept, unless
-    versions, device or minutes differ. Exit code 1 where a part failed.
+    It needs no network and installs nothing: models have random weights in the recipes' shapes, and the nano model is
+    trained. Every part runs in its own process with a time limit. With the same --out finished parts are kept, unless
+    versions, device or minutes differ. The exit code is 1 if a part failed.
     """
     from ragen_verl.qualify.kit import Kit, check
     from ragen_verl.qualify.outcome import Outcome, Status

@@ -81,7 +81,7 @@ def recipes(
     parts: bool = typer.Option(False, "--parts", help="List the pieces that recipes are made of."),
     tables: bool = typer.Option(False, "--tables", help="List the sweeps that rerun what papers report."),
 ) -> None:
-    """List the recipes of the package: what `ragen-verl train` takes."""
+    """List the recipes of the package, which `ragen-verl train` takes."""
     kind = "part" if parts else "sweep" if tables else "recipe"
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column(kind, no_wrap=True)

@@ -21,7 +21,7 @@ def list_runs(
 ) -> None:
     """List the runs below a folder: recipe, state, steps, held-out success with its interval, verdict.
 
-    Runs that are not finished come with the command that goes on with them.
+    For each run that is not finished it prints the command that resumes it.
     """
     from ragen_verl.report import overview
 
@@ -40,12 +40,12 @@ def list_runs(
 @group.command()
 def compare(
     run: Path = typer.Argument(help="A run's folder."),
-    other: Path = typer.Argument(help="Another one."),
+    other: Path = typer.Argument(help="Another run's folder."),
     as_json: bool = JSON,
 ) -> None:
     """Show what differs between two runs: resolved settings, versions, results.
 
-    The first question about a result that does not come again. What is the same is left out.
+    Use it first when a result cannot be repeated. What is the same is left out.
     """
     from ragen_verl.report import overview
     from ragen_verl.report.reading import read_run

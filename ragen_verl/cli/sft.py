@@ -18,7 +18,7 @@ ragen-verl train nano/frozen_lake actor_rollout_ref.model.path=runs/sft/lake/mod
 
 
 def sft(
-    recipe: str = typer.Argument(help="The recipe that the demonstrations are of."),
+    recipe: str = typer.Argument(help="The recipe of the demonstrations."),
     overrides: list[str] = typer.Argument(
         None,
         metavar="[KEY=VALUE]...",

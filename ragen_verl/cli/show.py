@@ -21,13 +21,13 @@ ragen-verl show runs/RUN --stop context_full --search "wait" --json"""
 
 def show(
     run: Path = typer.Argument(help="A run's folder (ragen.run.dir), finished or not."),
-    step: int = typer.Option(None, min=0, help="Of which step.  \\[default: the last that was played]"),
+    step: int = typer.Option(None, min=0, help="Step to show.  \\[default: the last that was played]"),
     split: str = typer.Option("train", help="train, val or generalisation."),
     outcome: str = typer.Option(None, help="solved, failed or excluded."),
     failed: bool = typer.Option(False, "--failed", help="The same as --outcome failed."),
     env: str = typer.Option(None, help="The environment's name in the metrics."),
     stop: str = typer.Option(None, help="Stop reason, such as turn_budget."),
-    seed: int = typer.Option(None, help="Of the group."),
+    seed: int = typer.Option(None, help="Seed of the group."),
     sample: int = typer.Option(None, min=0, help="Rollout index: the trajectory's number in its group."),
     search: str = typer.Option("", help="A text that occurs in a state, a response, an action or an error."),
     limit: int = typer.Option(3, min=1, help="How many to print."),

@@ -26,7 +26,7 @@ def sweep(
 ) -> None:
     """Train every variant of a sweep with every seed, one after the other, and compare them.
 
-    The same command takes an interrupted sweep up where it stopped. The package's sweeps, which `ragen-verl recipes
+    The same command resumes an interrupted sweep. The package's sweeps, which `ragen-verl recipes
     --tables` lists, rerun what papers report and print their numbers beside yours.
     """
     from ragen_verl.runs import sweep as sweeps

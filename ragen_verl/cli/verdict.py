@@ -54,8 +54,10 @@ def _parse(text: str) -> Any:
 
 def verdict(
     run_dir: Path = typer.Argument(help="A run's folder (ragen.run.dir), finished or not."),
-    baseline_steps: int = typer.Option(None, min=3, help="First steps that metrics are compared with; else the run's."),
-    window: int = typer.Option(None, min=3, help="Last steps whose median says where a metric is now; else the run's."),
+    baseline_steps: int = typer.Option(
+        None, min=3, help="How many first steps are the baseline.  \\[default: the run's]"
+    ),
+    window: int = typer.Option(None, min=3, help="How many last steps make the current value.  \\[default: the run's]"),
     as_json: bool = typer.Option(False, "--json", help="Print what verdict.json has instead of tables."),
 ) -> None:
     """Say whether a run is healthy, and if not why, since which step, and what to change."""

@@ -56,6 +56,7 @@ def test_tied_weights_in_several_buckets_reach_the_engine(kind: type, tmp_path: 
     assert rows[0]["drift/max"] < 1e-4  # the engine has exactly the trainer's weights
 
 
+@pytest.mark.slow  # without a critic they are trained in test_plugin_training
 def test_adapters_reach_the_engine(tmp_path: Path) -> None:
     rows = trained(
         "nano/frozen_lake",

@@ -1,4 +1,7 @@
-"""Algorithms from outside this repository, trained by name: the example package, and a file that a recipe names."""
+"""Algorithms from outside this repository, trained by name: the example package, and a file that a recipe names.
+
+The example's training has adapters as well: a training of their own, with a critic, is slow (`test_other_models`).
+"""
 
 from __future__ import annotations
 
@@ -48,24 +51,41 @@ def two_steps(folder: Path, *overrides: str, environment: dict | None = None) ->
     return rows
 
 
-def test_example_package_trains_by_name(tmp_path: Path) -> None:
-    environment = with_site(tmp_path / "site")
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
+    """The example package installed and trained by name; on adapters, beside the model without them."""
+    folder = tmp_path_factory.mktemp("example")
+    environment = with_site(folder / "site")
     pip = [sys.executable, "-m", "pip", "install", str(ROOT / "examples" / "my_algorithm")]
     subprocess.run(pip, check=True, capture_output=True, env=environment)
-    rows = two_steps(
-        tmp_path,
+    return two_steps(
+        folder,
         "algorithm.adv_estimator=bounded",
         "+ragen.advantage.sharpness=0.01",
         "ragen.filter.strategy=above_mean",
         "+ragen.filter.factor=0.5",
+        "actor_rollout_ref.model.lora_rank=8",
+        "actor_rollout_ref.actor.use_kl_loss=true",
+        "actor_rollout_ref.actor.kl_loss_coef=0.001",
+        "actor_rollout_ref.actor.kl_loss_type=low_var_kl",
+        "ragen.diagnostics.drift.bypass_freq=1",
         environment=environment,
     )
-    for row in rows:
+
+
+def test_example_package_trains_by_name(example: list[dict]) -> None:
+    for row in example:
         assert 1 <= row["rollout/filter_kept_count"] <= 4
         assert 0 <= row["wordless/share"] <= 1
         assert row["actor/grad_norm"] > 0
         # tanh of a hundredth of a return, which is 11 at most, where grpo has advantages of 0.5 and more
         assert 0 < row["critic/advantages/max"] < 0.12
+
+
+def test_adapters_reach_engine_and_leave_the_reference(example: list[dict]) -> None:
+    for row in example:
+        assert row["drift/max"] < 1e-4
+        assert abs(row["actor/kl_loss"]) < 1e-6  # new adapters do nothing, nor does the first update of a warm-up
 
 
 @pytest.mark.slow

@@ -57,6 +57,13 @@ ACTOR = "actor"
 ENTROPY, GRADIENT_NORM = f"{ACTOR}/entropy", f"{ACTOR}/grad_norm"
 """verl's prefix of a policy update's metrics; its entropy in nats per kept token, its gradient norm before clipping."""
 
+CRITIC = "critic"
+UPDATE = tuple(f"{model}/{name}" for model in (ACTOR, CRITIC) for name in ("loss", "grad_norm"))
+"""What verl reports of the updates of a step, averaged over them."""
+
+NOT_FINITE = "update/not_finite"
+"""How many of `UPDATE` are no finite number in a step; 0 in order."""
+
 ECHO = "echo"
 FORMAT_VALID, REASONING_WORDS = f"{ECHO}/format_valid", f"{ECHO}/reasoning_words"
 DISTINCT_WITHIN, SHARED = f"{ECHO}/distinct_within", f"{ECHO}/shared"

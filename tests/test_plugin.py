@@ -68,6 +68,17 @@ def test_settings_of_the_user_stay() -> None:
     assert run(code, VERL_PLATFORM="cpu", OMP_NUM_THREADS="7", VLLM_CPU_KVCACHE_SPACE="3").stdout.split() == ["7", "3"]
 
 
+@pytest.mark.parametrize(("program", "left"), [("verl.trainer.main_ppo", "None"), ("other.py", "")])
+def test_ray_counts_no_devices_that_are_hidden_on_the_cpu(program: str, left: str) -> None:
+    code = (
+        f"import os, sys; sys.argv[0] = {program!r}; import verl\n"
+        "from ray._private.accelerators.nvidia_gpu import NvidiaGPUAcceleratorManager as gpus\n"
+        "print(os.environ.get('CUDA_VISIBLE_DEVICES'), gpus.get_current_process_visible_accelerator_ids(), sep='|')"
+    )
+    done = run(code, VERL_PLATFORM="cpu", CUDA_VISIBLE_DEVICES="")
+    assert done.stdout.strip() == f"{left}|{None if left else []}", done.stderr
+
+
 def test_the_critic_patch_leaves_a_mended_verl_alone() -> None:
     def load_valuehead_model(local_path, torch_dtype, model_config, trust_remote_code):
         return "as configured"

@@ -41,6 +41,9 @@ def apply_verl_patches() -> list[str]:
     if PlatformRegistry.get("cpu") is None:  # a verl that brings its own CPU platform keeps it
         PlatformRegistry.register(platform="cpu")(PlatformCPU)
     complete_torch_cpu()
+    if DRIVER in (*sys.orig_argv, sys.argv[0]):  # the latter in a process that was forked
+        # Ray gives out no more devices than this names, and refuses to start; those of a recipe for the CPU are logical
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     if DRIVER in sys.orig_argv:
         fork_server.start()  # at the very start of a training, so that it imports at the same time as the driver
     _set_environment()

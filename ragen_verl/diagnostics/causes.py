@@ -24,6 +24,7 @@ from ragen_verl.names import (
     ENTROPY,
     FORMAT_VALID,
     GRADIENT_NORM,
+    NOT_FINITE,
     REASONING_WORDS,
     RETURN_EXCESS,
     RETURN_EXCESS_ERROR,
@@ -138,6 +139,21 @@ def entropy_explosion(trace: Trace) -> Evidence | None:
     if not one.above(factor) or one.recent - one.baseline < ENTROPY_RISE:
         return None
     return Evidence(ENTROPY, one.baseline, one.recent)
+
+
+NOT_FINITE_STEPS = 2  # in a row: a single batch may go wrong, and verl leaves its update out
+
+
+@cause(
+    "not_finite",
+    reads=(NOT_FINITE,),
+    advice="Go back to the last good checkpoint with a lower learning rate (actor_rollout_ref.actor.optim.lr, "
+    "critic.optim.lr); in bfloat16 or float16 try float32; look for a division by nothing in a loss of your own.",
+)
+def not_finite(trace: Trace) -> Evidence | None:
+    """Loss or gradient is no number, so verl leaves the update out; no baseline, as the first step can be such."""
+    now = min(trace[NOT_FINITE].last(NOT_FINITE_STEPS), default=0.0)
+    return Evidence(NOT_FINITE, None, now, "losses and gradient norms of a step") if now > 0 else None
 
 
 GRAD_HIGH = 10.0  # FrozenLake-GRPO and Bandit-PPO reach 4 to 5 times their start and go on learning

@@ -156,7 +156,7 @@ class Monitor:
 
 def _wrong(finding: Finding) -> bool:
     """Whether a finding is a fault of the set-up, which good results do not excuse."""
-    return finding.cause == "train_rollout_drift"
+    return finding.cause in ("train_rollout_drift", "not_finite")
 
 
 def judge(lines: Iterable[Mapping[str, Any]], config: MonitorConfig | None = None) -> Verdict:

@@ -88,6 +88,8 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
                 stop(process)
                 _stopped(error, folder, console)
                 raise
+            if code < 0:
+                end_group(process)
             if code == 0 or attempt == STARTS or not _was_late(folder, begins):
                 break
             folder.error.unlink(missing_ok=True)
@@ -154,6 +156,12 @@ def stop(process: subprocess.Popen | ForkedDriver) -> None:
             return
         except subprocess.TimeoutExpired:
             continue
+
+
+def end_group(process: subprocess.Popen | ForkedDriver) -> None:
+    """Ends what a killed driver left in its process group: Ray's own processes notice late or never."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager

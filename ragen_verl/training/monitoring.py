@@ -16,6 +16,7 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.diagnostics.checkpoints import Action, CheckpointPolicy
 from ragen_verl.diagnostics.early_stop import EarlyStop
 from ragen_verl.diagnostics.echo_trap import StepIndicators
+from ragen_verl.diagnostics.finite import FiniteUpdates
 from ragen_verl.diagnostics.monitor import Monitor, MonitorConfig
 from ragen_verl.diagnostics.table import verdict_table
 from ragen_verl.names import HELD_OUT_SUCCESS
@@ -45,6 +46,7 @@ class TrainingMonitor:
             self.config.mutual_information, ragen.train.seed, kept, ragen.rollout.think
         )
         self.scores: dict[int, float] = {}
+        self.updates = FiniteUpdates()
 
     def resume(self) -> None:
         """Replays what the run's folder holds."""
@@ -75,6 +77,7 @@ class TrainingMonitor:
             The reason to stop after this step, in one sentence; None to go on.
         """
         before = self.monitor.verdict.warned
+        metrics.update(self.updates.measure(metrics))
         rule = self._see(step, metrics)
         verdict = self.monitor.verdict
         metrics.update(verdict.metrics() | self.rules.metrics())
@@ -89,6 +92,7 @@ class TrainingMonitor:
         if HELD_OUT_SUCCESS in metrics:
             self.scores[step] = metrics[HELD_OUT_SUCCESS]
         if step > 0:
+            self.updates.see(metrics)
             self.monitor.update(step, metrics)
         return self.rules.update(metrics)
 

@@ -306,6 +306,7 @@ class AgentTrainer(PPOTrainer):
         self._watchdog.expect(f"the end of step {self.global_steps}: logging, a checkpoint or an evaluation")
         reason = self.monitor.step(self.global_steps, metrics)
         self.folder.log(self.global_steps, metrics)
+        self.monitor.updates.check(self.global_steps)
         if reason:
             print(reason)
             self.total_training_steps = self.global_steps  # verl's loop ends when this step is logged

@@ -75,6 +75,7 @@ FAILURES = {
     "selection_bias": choose_by_luck,
     "train_rollout_drift": shift({"drift/mean": 0.3, "drift/share": 0.05}),
     "stale_samples": shift({"rollout/staleness_mean": 7.0}, lost=True),
+    "not_finite": shift({"update/not_finite": 2.0}),
 }
 
 

@@ -148,6 +148,7 @@ def _columns(family: Family, random: np.random.Generator, steps: int) -> Columns
         "echo/format_valid": random.binomial(turns, 0.98, steps) / turns,
         "echo/distinct_within": 0.7 - 0.2 * np.minimum(1, done) + 0.03 * _noise(family, random, steps),
         "echo/shared": 0.2 + 0.3 * np.minimum(1, done) + 0.03 * _noise(family, random, steps),
+        "update/not_finite": np.zeros(steps),
         "drift/mean": np.abs(random.normal(0.01, 0.002, steps)),
         "drift/share": random.binomial(20000, 0.0005, steps) / 20000,
         "mi/responses": np.full(steps, float(prompts)),
@@ -239,6 +240,12 @@ def _selection(columns: Columns, t: np.ndarray, random: np.random.Generator) -> 
     _lose(columns, t, random)
 
 
+def _not_finite(columns: Columns, t: np.ndarray, random: np.random.Generator) -> None:
+    """Gradients of more and more steps are no numbers, in the end of all."""
+    columns["update/not_finite"] = (random.uniform(size=len(t)) < t).astype(float)
+    columns["actor/grad_norm"][columns["update/not_finite"] > 0] = np.nan
+
+
 FAILURES: dict[str, Callable] = {
     "train_rollout_drift": _shift({"drift/mean": (0.08, 0.5), "drift/share": (0.02, 0.2)}, lost=False),
     "format_collapse": _shift({"echo/format_valid": (0, 0.5), "train/valid": (0, 0.5)}),
@@ -251,5 +258,6 @@ FAILURES: dict[str, Callable] = {
     "gradient_spike": _scale("actor/grad_norm", 50, 1000, lost=False),
     "selection_bias": _selection,
     "stale_samples": _shift({"rollout/staleness_mean": (5, 9)}),
+    "not_finite": _not_finite,
     "collapsed": _lose,
 }

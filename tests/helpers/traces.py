@@ -31,6 +31,7 @@ def healthy(seed: int, steps: int = 120, start: float = 0.2, end: float = 0.8, d
                 "rollout/selected_return_excess_error": 0.05,
                 "actor/entropy": float(1.2 * np.exp(-decline * done + random.normal(0, 0.06))),
                 "actor/grad_norm": float(np.exp(random.normal(0, 0.5)) * (40 if random.random() < 0.01 else 1)),
+                "update/not_finite": 0.0,
                 "echo/reasoning_words": float(45 * np.exp(-1.0 * done + random.normal(0, 0.1))),
                 "echo/format_valid": float(random.binomial(500, 0.98) / 500),
                 "echo/distinct_within": float(0.7 - 0.2 * done + random.normal(0, 0.03)),

@@ -150,6 +150,17 @@ def test_a_signal_ends_the_run_and_what_it_started(number: signal.Signals, tmp_p
     assert not alive(int(child))
 
 
+def test_a_killed_driver_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = tmp_path / "group"
+    then = (
+        f"import os, subprocess\nPath({str(group)!r}).write_text(str(os.getpid()))\n"
+        "subprocess.Popen(['sleep', '600'])\nos.kill(os.getpid(), 9)"
+    )
+    code, out = run(tmp_path / "run", then, monkeypatch)
+    assert code == -9 and "killed by SIGKILL" in out
+    until(lambda: not alive(int(group.read_text())), 10)
+
+
 def test_sigusr1_asks_for_a_checkpoint_and_the_run_goes_on(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     then = "print('waiting', flush=True)\nwhile not (folder / 'checkpoint_wanted').exists(): time.sleep(0.05)"

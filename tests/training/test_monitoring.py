@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import shutil
 
@@ -9,6 +10,7 @@ import pytest
 from traces import healthy
 
 from ragen_verl.config import RagenConfig
+from ragen_verl.diagnostics.finite import NotFiniteError
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.training.monitoring import TrainingMonitor
 
@@ -122,3 +124,31 @@ def test_a_copy_that_fails_leaves_the_kept_checkpoint(tmp_path, monkeypatch):
         play(watched, lines[25:], saves=(30,))
     assert (tmp_path / "kept" / "best" / "weights").read_text() == "of step 20"
     assert not (tmp_path / "kept.tmp").exists()
+
+
+def test_a_step_of_nan_leaves_valid_json_and_ends_the_run(tmp_path):
+    watched, lines = watch(tmp_path), healthy(1, 30)
+    for line in lines:
+        line["actor/loss"] = 0.1
+        del line["update/not_finite"]
+    for line in lines[20:]:
+        line |= {"actor/loss": math.nan, "actor/grad_norm": math.nan, "actor/entropy": math.nan, "drift/mean": math.inf}
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    for line in lines[:24]:
+        play(watched, [line])
+        watched.updates.check(line["step"])
+    verdict = json.loads((tmp_path / "verdict.json").read_text(), parse_constant=refuse)
+    assert verdict["primary"] == "not_finite" and verdict["first_warning"] == 22
+    for text in (tmp_path / "metrics.jsonl").read_text().splitlines():
+        json.loads(text, parse_constant=refuse)
+    assert [row["update/not_finite"] for row in watched.folder.rows()] == 20 * [0.0] + 4 * [2.0]
+    second = watch(tmp_path)  # a run that goes on counts those before
+    second.resume()
+    play(second, [lines[24]])
+    with pytest.raises(NotFiniteError):
+        second.updates.check(25)
+    summary = second.folder.finish(recipe="a recipe", seed=1)
+    assert json.loads((tmp_path / "summary.json").read_text(), parse_constant=refuse) == summary

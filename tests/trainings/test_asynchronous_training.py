@@ -44,7 +44,7 @@ def groups_of(run: Path, step: int) -> list[int]:
 def test_asynchronous_steps_are_filtered_weighed_and_resumed(tmp_path: Path) -> None:
     run = tmp_path / "run"
     steps_of(run, STEPS - 1)
-    rows = steps_of(run, STEPS)  # goes on behind the checkpoint of step 2
+    rows = steps_of(run, STEPS)  # goes on behind the checkpoint of the last step
     assert [row["step"] for row in rows] == [*range(1, STEPS + 1)]
     for row in rows:
         assert row["rollout/filter_kept_count"] <= GROUPS / 2

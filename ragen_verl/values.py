@@ -23,6 +23,8 @@ class Accepts:
 
 
 UNIT = Accepts(lambda value: 0 <= value <= 1, "a number from 0 to 1")
+POSITIVE = Accepts(lambda value: value > 0, "a number above 0")
+SHARE = Accepts(lambda value: 0 < value <= 1, "a number above 0 and at most 1")
 NOT_NEGATIVE = Accepts(lambda value: value >= 0, "a number of 0 or more")
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

@@ -10,7 +10,8 @@ from typing import Any
 from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.values import Accepts, checked
+from ragen_verl.values import POSITIVE as ABOVE_ZERO
+from ragen_verl.values import SHARE, Accepts, checked
 
 
 def at_least(low: float) -> dict[str, Accepts]:
@@ -23,9 +24,9 @@ def one_of(*choices: str) -> dict[str, Accepts]:
     return {"accepts": Accepts(lambda value: value in choices, "one of " + ", ".join(choices))}
 
 
-POSITIVE = {"accepts": Accepts(lambda value: value > 0, "a number above 0")}
+POSITIVE = {"accepts": ABOVE_ZERO}
 PENALTY = {"accepts": Accepts(lambda value: value <= 0, "a number of 0 or less")}
-FRACTION = {"accepts": Accepts(lambda value: 0 < value <= 1, "a number above 0 and at most 1")}
+FRACTION = {"accepts": SHARE}
 REST = {"rest": True}
 """Metadata of a field of type dict that takes all keys of the block that are no fields: the options of a plugin."""
 FILLED = {"accepts": Accepts(lambda value: bool(value), "a value that is not empty")}

@@ -15,11 +15,9 @@ import numpy as np
 from ragen_verl.errors import RecipeError
 from ragen_verl.filter.registry import Candidates, strategy
 from ragen_verl.plugins import Accepts
+from ragen_verl.values import NOT_NEGATIVE, POSITIVE, SHARE
 
-_SHARE = Accepts(lambda value: 0 < value <= 1, "a number above 0 and at most 1")
 _COUNT = Accepts(lambda value: value >= 1, "a whole number of 1 or more")
-_ABOVE = Accepts(lambda value: value > 0, "a number above 0")
-_NOT_BELOW = Accepts(lambda value: value >= 0, "a number of 0 or more")
 _PERCENTS = Accepts(
     lambda part: len(part) == 2 and 0 <= part[0] < part[1] <= 100,
     "two numbers from 0 to 100, the lower one first, such as [0, 25]",
@@ -38,7 +36,7 @@ def everything(candidates: Candidates) -> slice:
 
 
 @strategy("top_k", can_be_empty=False)
-def top_k(candidates: Candidates, *, value: Annotated[float, _SHARE] = 0.25) -> slice:
+def top_k(candidates: Candidates, *, value: Annotated[float, SHARE] = 0.25) -> slice:
     """The first k = int(value * P), at least one; P counts the groups of a step, whatever a refill adds (StarPO-S)."""
     return slice(0, max(1, keep_count(value, candidates.total)))
 
@@ -63,10 +61,10 @@ def _check_top_p(given: Mapping[str, Any]) -> None:
 def top_p(
     candidates: Candidates,
     *,
-    value: Annotated[float, _SHARE] = 0.9,
+    value: Annotated[float, SHARE] = 0.9,
     mass: Literal["linear", "softmax"] = "linear",
-    temperature: Annotated[float, _ABOVE] = 1.0,
-    slack: Annotated[float, _NOT_BELOW] = 0.0,
+    temperature: Annotated[float, POSITIVE] = 1.0,
+    slack: Annotated[float, NOT_NEGATIVE] = 0.0,
 ) -> slice:
     """The shortest prefix with at least the share `value` of all mass, at least one group; all of them at 1 (RAGEN-2).
 
@@ -106,7 +104,7 @@ def top_p(
 
 
 @strategy("min_p", shares=True, can_be_empty=False)
-def min_p(candidates: Candidates, *, value: Annotated[float, _SHARE]) -> np.ndarray:
+def min_p(candidates: Candidates, *, value: Annotated[float, SHARE]) -> np.ndarray:
     """Groups whose score is at least value times the highest; with `largest` off, at most the lowest / value."""
     scores = candidates.scores
     return scores >= scores[0] * value if candidates.largest else scores <= scores[0] / value
@@ -127,7 +125,7 @@ def percentile(candidates: Candidates, *, range: Annotated[tuple[float, ...], _P
 
 
 @strategy("within_group", selects="trajectories", ranks=False, least=2, can_be_empty=False)
-def within_group(candidates: Candidates, *, value: Annotated[float, _SHARE] = 0.5) -> np.ndarray:
+def within_group(candidates: Candidates, *, value: Annotated[float, SHARE] = 0.5) -> np.ndarray:
     """Of every group the int(value * N) trajectories whose returns have the largest variance (RAGEN-2, table 7)."""
     starts = np.cumsum([0, *(len(one) for one in candidates.returns)])
     parts = [start + most_varied(one, value) for start, one in zip(starts, candidates.returns, strict=False)]

@@ -107,7 +107,7 @@ class GemEnv(ExternalEnv):
 
     def __getstate__(self) -> dict[str, Any]:
         if not self._asks:
-            return self.__dict__
+            return self.__dict__  # the questions' source may hold functions, so a copy builds its own
         return {**self.__dict__, "game": {key: vars(self.game)[key] for key in _EPISODE if key in vars(self.game)}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

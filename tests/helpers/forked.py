@@ -28,7 +28,7 @@ SHARED = "RAGEN_VERL_TESTS_FORK_SERVER"
 def share() -> str:
     """The socket of the server that this process and the processes it starts fork from; it ends with this one."""
     if SHARED not in os.environ:
-        with _without_server():
+        with without_server():
             fork_server.start()
             address = os.environ[fork_server.ADDRESS]
         os.environ[SHARED] = address
@@ -38,14 +38,15 @@ def share() -> str:
 @contextmanager
 def forked_workers() -> Iterator[None]:
     """While open, what is started through `fork_client` here and in child processes is forked from the server."""
-    with _without_server() as patch:
+    with without_server() as patch:
         patch.setenv(fork_server.ADDRESS, share())
         patch.setenv(fork_server.PYTHON, shlex.join(CLIENT))
         yield
 
 
 @contextmanager
-def _without_server() -> Iterator[pytest.MonkeyPatch]:
+def without_server() -> Iterator[pytest.MonkeyPatch]:
+    """While open, the environment names no fork server; what is set meanwhile is gone afterwards."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (fork_server.ADDRESS, fork_server.PYTHON):
             patch.setenv(name, "")

@@ -39,18 +39,18 @@ def reproduce(
     only: list[str] = typer.Option((), "--only", help="A variant to run; may be repeated.  \\[default: all]"),
     list_items: bool = typer.Option(False, "--list", help="List all items: what they cost and their state."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Run nothing, print the commands of the missing runs."),
-    report_only: bool = typer.Option(False, "--report-only", help="Run nothing, collect and judge what is there."),
+    report_only: bool = typer.Option(False, "--report-only", help="Run nothing; collect and judge the finished runs."),
     page: bool = typer.Option(False, "--page", help=f"Write {PAGE} from the results."),
-    runs: Path = typer.Option(Path("runs/sweeps"), help="Where runs are kept; what is there is not run again."),
+    runs: Path = typer.Option(Path("runs/sweeps"), help="The folder of the runs; finished ones are not repeated."),
     out: Path = typer.Option(
         Path("benchmarks/results/reproduction"),
-        help="Where results and pictures go. The runs of a result that is there count and are not run again.",
+        help="The folder of results and pictures. Runs that a result there holds count and are not repeated.",
     ),
 ) -> None:
     """Run an experiment on a claim of the papers, judge it by its protocol, and keep every outcome.
 
-    What is there is not run again; with GPUs as many runs go at once as fit. A run of other settings does not count
-    and is named, a damaged one is set aside and repeated.
+    Finished runs are not repeated. With GPUs, as many runs go at once as fit. A run of other settings does not count and
+    is named; a damaged one is set aside and repeated.
     """
     from ragen_verl.reproduction.catalogue import experiments, find
 

@@ -19,10 +19,10 @@ def sweep(
     ),
     only: list[str] = typer.Option((), "--only", help="A variant to run; may be repeated.  \\[default: all]"),
     dry_run: bool = typer.Option(False, "--dry-run", help="Run nothing, print the commands of the missing runs."),
-    runs: Path = typer.Option(Path("runs/sweeps"), help="Where runs are kept; what is there is not run again."),
+    runs: Path = typer.Option(Path("runs/sweeps"), help="The folder of the runs; finished ones are not repeated."),
     out: Path = typer.Option(Path("benchmarks/results"), help="Where the JSON and the picture go."),
     yes: bool = YES,
-    report_only: bool = typer.Option(False, "--report-only", help="Run nothing, report what is there."),
+    report_only: bool = typer.Option(False, "--report-only", help="Run nothing; report the runs that have begun."),
 ) -> None:
     """Train every variant of a sweep with every seed, one after the other, and compare them.
 

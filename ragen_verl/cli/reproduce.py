@@ -49,8 +49,8 @@ def reproduce(
 ) -> None:
     """Run an experiment on a claim of the papers, judge it by its protocol, and keep every outcome.
 
-    Finished runs are not repeated. With GPUs, as many runs go at once as fit. A run of other settings does not count and
-    is named; a damaged one is set aside and repeated.
+    Finished runs are not repeated. With GPUs, as many runs go at once as fit. A run of other settings does not count
+    and is named; a damaged one is set aside and repeated.
     """
     from ragen_verl.reproduction.catalogue import experiments, find
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
 
 from ragen_verl.runs.resume import FREE, flat
@@ -14,12 +15,20 @@ _OWN = ("ragen.train.seed", "trainer.experiment_name")
 """Keys that each run has for itself."""
 
 _COMMON = "all"
+_PACKAGE = str(files("ragen_verl"))
 
 
 def compared(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Key in full -> value of the settings that have to be equal in all runs of a variant, as JSON would hold them."""
+    """Key in full -> value of the settings that have to be equal in all runs of a variant, as JSON would hold them.
+
+    The package's own folder, which differs from machine to machine, is `<ragen_verl>` in them.
+    """
     kept = {key: value for key, value in flat(settings) if not key.startswith(FREE) and key not in _OWN}
-    return json.loads(json.dumps(kept, default=str))
+    return {key: _anywhere(value) for key, value in json.loads(json.dumps(kept, default=str)).items()}
+
+
+def _anywhere(value: Any) -> Any:
+    return value.replace(_PACKAGE, "<ragen_verl>") if isinstance(value, str) else value
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any], usual: Mapping[str, Any]) -> list[str]:

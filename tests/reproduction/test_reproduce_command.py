@@ -63,6 +63,14 @@ def test_a_run_of_the_committed_result_is_not_run_again(file: Path, tmp_path: Pa
     assert f"a, seed {seed}, is of other settings." in run(*command, "--report-only")
 
 
+def test_committed_results_name_no_folder_of_a_machine() -> None:
+    for item in (ROOT / "benchmarks" / "results" / "reproduction").glob("*.json"):
+        assert str(ROOT) not in item.read_text("utf-8")
+    settings = compared(_compose("nano/bandit", []))
+    assert settings["actor_rollout_ref.model.path"] == "<ragen_verl>/cpu/nano_model"
+    assert not any(str(ROOT) in str(value) for value in settings.values())
+
+
 def test_seeds_too_near_to_others_are_refused(file: Path) -> None:
     assert "5000 apart" in run(str(file), "--seeds", f"{SEEDS[0] + 5000}", "--dry-run", code=2)
     assert "whole numbers" in run(str(file), "--seeds", "one", "--dry-run", code=2)

@@ -58,9 +58,11 @@ class Stop:
         reward_variance_collapse: consecutive steps with an in-group std of returns below 10 % of the mean of the first
             ten; RAGEN-2's paper says 5, its code 10.
         low_validation_success: consecutive evaluations with a success below 1 % in some environment; RAGEN-2: 5.
+        after_collapse: steps that a run goes on after the verdict has called it collapsed.
     """
 
     on_warning: str = field(default="continue", metadata=one_of("continue", "stop"))
     keep_good: bool = True
     reward_variance_collapse: int | None = field(default=None, metadata=at_least(1))
     low_validation_success: int | None = field(default=None, metadata=at_least(1))
+    after_collapse: int | None = field(default=None, metadata=at_least(0))

@@ -42,6 +42,7 @@ class Sweep:
         variants: name -> Hydra overrides; a list among them stands for its elements, so that YAML's anchors can be
             used.
         overrides: Hydra overrides of all runs.
+        runs_of: variant -> another sweep with a variant of this name and equal settings, whose runs are taken.
         panels: title -> metric, for the plot.
         source: the publication of `published`.
         published: variant -> title of a panel -> the published best value of the run.
@@ -53,12 +54,15 @@ class Sweep:
     seeds: tuple[int, ...] = field(metadata=FILLED)
     variants: dict[str, Any] = field(metadata=FILLED)
     overrides: tuple[str, ...] = ()
+    runs_of: dict[str, Any] = field(default_factory=dict)
     panels: dict[str, Any] = field(default_factory=lambda: {"held-out success": HELD_OUT_SUCCESS})
     source: str = ""
     published: dict[str, Any] = field(default_factory=dict)
     protocol: Protocol | None = None
 
     def __post_init__(self) -> None:
+        if unknown := sorted(set(self.runs_of) - set(self.variants)):
+            raise RecipeError(f"runs_of.{unknown[0]} of the sweep {self.name} names a variant that it does not have.")
         for variant, values in self.published.items():
             if variant not in self.variants or not set(values) <= set(self.panels):
                 raise RecipeError(
@@ -106,13 +110,16 @@ class Sweep:
         for seed in self.seeds:
             for variant in self.variants if not seeds or seed in seeds else ():
                 if not only or variant in only:
-                    yield variant, seed, RunFolder(root / self.name / variant / f"seed{seed}")
+                    yield variant, seed, RunFolder(root / self._owner(variant) / variant / f"seed{seed}")
+
+    def _owner(self, variant: str) -> str:
+        return self.runs_of.get(variant, self.name)
 
     def overrides_of(self, variant: str, seed: int, folder: RunFolder) -> list[str]:
         """The overrides of a run."""
         own = [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}"]
         variants = [one for part in self.variants[variant] for one in ([part] if isinstance(part, str) else part)]
-        return [*self.overrides, *variants, *own, f"trainer.experiment_name={self.name}-{variant}"]
+        return [*self.overrides, *variants, *own, f"trainer.experiment_name={self._owner(variant)}-{variant}"]
 
 
 def packaged() -> dict[str, Path]:

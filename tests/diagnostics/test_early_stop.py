@@ -142,6 +142,16 @@ def test_a_warning_stops_where_asked_and_a_note_never_does() -> None:
     assert "low_validation_success" in go_on.decide(60, verdict(None), {}, [], rule="low_validation_success").stop
 
 
+@pytest.mark.parametrize(("rest", "last"), [(0, 50), (10, 60), (None, None)])
+def test_a_run_ends_some_steps_after_its_collapse(rest: int | None, last: int | None) -> None:
+    policy = CheckpointPolicy(Stop(after_collapse=rest))
+    collapsed = Verdict(100, (), (50, Evidence("val-env/success", 0.5, 0.1)))
+    reasons = [policy.decide(step, collapsed, {}, []).stop for step in range(50, 80)]
+    assert next((step for step, reason in enumerate(reasons, start=50) if reason), None) == last
+    assert all("collapsed since step 50 (ragen.stop.after_collapse)" in reason for reason in reasons if reason)
+    assert policy.decide(99, verdict(45), {}, []).stop is None
+
+
 def test_configuration_is_typed() -> None:
     assert parse(Stop, {"on_warning": "stop", "low_validation_success": 5}, "ragen.stop").low_validation_success == 5
     drift = parse(Diagnostics, {"drift": {"bypass_freq": None}}, "ragen.diagnostics").drift

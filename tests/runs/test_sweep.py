@@ -71,6 +71,19 @@ def test_a_list_among_the_overrides_stands_for_its_elements(tmp_path: Path) -> N
     assert runs["a"][:4] == [*common, "x=1", "y=2", "z=3"] and runs["b"][:4] == [*common, "y=2", "z=3", "w=4"]
 
 
+def test_a_variant_can_take_the_runs_of_another_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    path.write_text(SWEEP + "runs_of: {a: one}\n")
+    sweep = Sweep.read(path)
+    folders = {variant: folder for variant, seed, folder in sweep.runs(tmp_path) if seed == 2}
+    assert folders["a"].path == tmp_path / "one" / "a" / "seed2"
+    assert folders["b"].path == tmp_path / "two" / "b" / "seed2"
+    assert "trainer.experiment_name=one-a" in sweep.overrides_of("a", 2, folders["a"])
+    path.write_text(SWEEP + "runs_of: {c: one}\n")
+    with pytest.raises(RecipeError, match="runs_of.c of the sweep two names a variant that it does not have"):
+        Sweep.read(path)
+
+
 def test_an_unknown_sweep_is_answered_with_the_nearest() -> None:
     with pytest.raises(RecipeError, match=r"did you mean tables/ragen_figure9\?"):
         Sweep.read(Path("tables/ragen_figure99"))

@@ -62,7 +62,9 @@ class CheckpointPolicy:
             return f"Stopped after step {step}: early-stop rule {rule} (ragen.stop.{rule})."
         rest = self.config.after_collapse
         if rest is not None and verdict.collapsed and step >= verdict.collapsed[0] + rest:
-            return f"Stopped after step {step}: collapsed since step {verdict.collapsed[0]} (ragen.stop.after_collapse)."
+            return (
+                f"Stopped after step {step}: collapsed since step {verdict.collapsed[0]} (ragen.stop.after_collapse)."
+            )
         if self.config.on_warning != "stop" or verdict.warned is None:
             return None
         cause = verdict.primary.cause if verdict.primary and verdict.primary.warns else "a fall of performance"

@@ -80,7 +80,7 @@ def test_a_variant_can_take_the_runs_of_another_sweep(tmp_path: Path) -> None:
     assert folders["b"].path == tmp_path / "two" / "b" / "seed2"
     assert "trainer.experiment_name=one-a" in sweep.overrides_of("a", 2, folders["a"])
     path.write_text(SWEEP + "runs_of: {c: one}\n")
-    with pytest.raises(RecipeError, match="runs_of.c of the sweep two names a variant that it does not have"):
+    with pytest.raises(RecipeError, match=r"runs_of\.c of the sweep two names a variant that it does not have"):
         Sweep.read(path)
 
 

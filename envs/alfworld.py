@@ -16,6 +16,8 @@ from ragen_envs.textworld import PackagedGame, check_installed, package, tidy
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["ALFWorld", "games"]
+
 #: Split -> its folder in the data.
 _FOLDERS = {
     "train": "train",

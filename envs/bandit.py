@@ -9,6 +9,8 @@ from ragen_verl.env import Env, Step
 from ragen_verl.env.arguments import check_number
 from ragen_verl.errors import RecipeError
 
+__all__ = ["PAIRS", "Bandit", "BanditGen", "BanditGenTest", "BanditRev", "BanditRevTest", "BanditTest"]
+
 # (steady job, risky job): RAGEN-2's pairs, the low arm first.
 PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
     "train": (

@@ -13,6 +13,8 @@ from ragen_envs.common.puzzle import Puzzle
 from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_whole
 
+__all__ = ["TABLE", "Blocksworld", "State", "after", "moves"]
+
 TABLE = -1
 _ORACLE_STATES = 20_000
 

@@ -16,7 +16,9 @@ from ragen_verl.env import Env, Step
 from ragen_verl.env.arguments import check_whole
 from ragen_verl.errors import RecipeError
 
-LONGEST = 500
+__all__ = ["Countdown"]
+
+_LONGEST = 500
 """Characters an expression may have; a longer one is not read."""
 
 _RANK = {"(": 0, "+": 1, "-": 1, "*": 2, "/": 2, "negative": 3}
@@ -260,7 +262,7 @@ def _solve(pool: tuple[tuple[Fraction, str], ...], target: Fraction) -> str | No
 
 def _tokens(text: str) -> list[str] | None:
     """Split an expression into whole numbers, signs and brackets; None if it holds anything else."""
-    if len(text) > LONGEST:
+    if len(text) > _LONGEST:
         return None
     text, tokens, place = text.translate(_SIGNS).strip(), [], 0
     while place < len(text):

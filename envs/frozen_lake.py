@@ -11,6 +11,8 @@ from ragen_envs.common.grid import DIRECTIONS, Cell, ObservationFormat, check_fo
 from ragen_verl.env import Env, Step
 from ragen_verl.env.arguments import check_probability, check_whole
 
+__all__ = ["CoordFrozenLake", "FrozenLake"]
+
 _SYMBOLS = {
     "P": "player",
     "_": "ice",

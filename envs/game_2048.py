@@ -13,6 +13,8 @@ from ragen_verl.env import Env, Step
 from ragen_verl.env.arguments import check_probability
 from ragen_verl.errors import RecipeError
 
+__all__ = ["Board", "Game2048", "Line", "empty_cells", "moves", "slide"]
+
 Line = tuple[int, ...]
 Board = tuple[Line, ...]  # exponents of 2 by row, 0 for an empty cell
 
@@ -96,7 +98,7 @@ class Game2048(Env):
         where, which = rng.random(2).tolist()
         empty = empty_cells(self.board)
         row, column = empty[int(where * len(empty))]
-        return with_tile(self.board, row, column, 1 if which < self.two_prob else 2)
+        return _with_tile(self.board, row, column, 1 if which < self.two_prob else 2)
 
     def step(self, action: str) -> Step:
         """Slide the tiles; an unknown name changes nothing."""
@@ -174,7 +176,7 @@ def empty_cells(board: Board) -> list[tuple[int, int]]:
     return [(row, column) for row in range(_SIZE) for column in range(_SIZE) if not board[row][column]]
 
 
-def with_tile(board: Board, row: int, column: int, tile: int) -> Board:
+def _with_tile(board: Board, row: int, column: int, tile: int) -> Board:
     """Return the board with one more tile."""
     line = (*board[row][:column], tile, *board[row][column + 1 :])
     return (*board[:row], line, *board[row + 1 :])
@@ -192,7 +194,7 @@ def _expected(board: Board) -> float:
         return _value(board)  # with much room it is not necessary to look ahead
     total = 0.0
     for row, column in empty:
-        spawned = with_tile(board, row, column, 1)
+        spawned = _with_tile(board, row, column, 1)
         replies = [after for name in Game2048.actions if (after := slide(spawned, name)[0]) != spawned]
         total += max(map(_value, replies), default=-1e6)
     return total / len(empty)

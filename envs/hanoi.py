@@ -9,7 +9,9 @@ from ragen_envs.common.puzzle import Puzzle
 from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_switch, check_whole
 
-PEGS = "ABC"
+__all__ = ["Hanoi"]
+
+_PEGS = "ABC"
 
 
 class Hanoi(Puzzle):
@@ -50,7 +52,7 @@ class Hanoi(Puzzle):
     - v0: first version.
     """
 
-    actions = tuple(f"{source} to {target}" for source in PEGS for target in PEGS if source != target)
+    actions = tuple(f"{source} to {target}" for source in _PEGS for target in _PEGS if source != target)
 
     def __init__(self, discs: int = 3, scattered: bool = True) -> None:
         check_whole("Hanoi's discs", discs, 1, 8)
@@ -81,7 +83,7 @@ class Hanoi(Puzzle):
         name = self.name_of(action)
         if name is None or self._solved():
             return self._result(0.0, valid=name is not None, effective=False)
-        source, target = PEGS.index(name[0]), PEGS.index(name[-1])
+        source, target = _PEGS.index(name[0]), _PEGS.index(name[-1])
         disc, covered = self._top(source), self._top(target)
         legal = disc < covered
         if legal:
@@ -99,7 +101,7 @@ class Hanoi(Puzzle):
     def render(self) -> str:
         """Return the pegs, one per line."""
         lines = []
-        for peg, letter in enumerate(PEGS):
+        for peg, letter in enumerate(_PEGS):
             discs = [str(disc + 1) for disc in reversed(range(self.discs)) if self.peg_of[disc] == peg]
             lines.append(f"{letter}: {' '.join(discs) or '-'}")
         return "\n".join(lines)
@@ -121,6 +123,6 @@ class Hanoi(Puzzle):
         source = peg_of[disc]
         if source != target:
             self._gather(disc - 1, 3 - source - target, peg_of, plan)
-            plan.append(f"{PEGS[source]} to {PEGS[target]}")
+            plan.append(f"{_PEGS[source]} to {_PEGS[target]}")
             peg_of[disc] = target
         self._gather(disc - 1, target, peg_of, plan)

@@ -11,16 +11,18 @@ from ragen_envs.common.puzzle import Puzzle
 from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_whole
 
-FACES = "ULFRBD"
-COLOURS = {"W": "white", "O": "orange", "G": "green", "R": "red", "B": "blue", "Y": "yellow"}
+__all__ = ["SOLVED", "TURNS", "Cube", "RubiksCube", "inverse", "shortest_solution", "solved"]
+
+_FACES = "ULFRBD"
+_COLOURS = {"W": "white", "O": "orange", "G": "green", "R": "red", "B": "blue", "Y": "yellow"}
 
 #: Outward direction of each face; x to the right, y up, z towards the viewer.
 _NORMAL = {"U": (0, 1, 0), "D": (0, -1, 0), "R": (1, 0, 0), "L": (-1, 0, 0), "F": (0, 0, 1), "B": (0, 0, -1)}
 _OPPOSITE = dict(zip("ULFRBD", "DRBLFU", strict=True))
 
-#: Colours of the 24 stickers: the faces in the order of FACES, each read row by row from outside.
+#: Colours of the 24 stickers: the faces in the order of _FACES, each read row by row from outside.
 Cube = tuple[str, ...]
-SOLVED: Cube = tuple(colour for colour in COLOURS for _ in range(4))
+SOLVED: Cube = tuple(colour for colour in _COLOURS for _ in range(4))
 
 
 def _stickers() -> list[tuple[str, tuple[int, int, int]]]:
@@ -33,7 +35,7 @@ def _stickers() -> list[tuple[str, tuple[int, int, int]]]:
         "B": [(x, y, -1) for y in (1, -1) for x in (1, -1)],
         "D": [(x, -1, z) for z in (1, -1) for x in (-1, 1)],
     }
-    return [(face, corner) for face in FACES for corner in rows[face]]
+    return [(face, corner) for face in _FACES for corner in rows[face]]
 
 
 def _clockwise(axis: tuple[int, int, int], v: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -106,7 +108,7 @@ class RubiksCube(Puzzle):
     actions = ("U", "U'", "D", "D'", "L", "L'", "R", "R'", "F", "F'", "B", "B'")
     max_actions = 20
     _limit = 20
-    symbols = COLOURS
+    symbols = _COLOURS
 
     def __init__(self, scramble: int = 5) -> None:
         check_whole("RubiksCube's scramble", scramble, 1, 50)
@@ -147,7 +149,7 @@ class RubiksCube(Puzzle):
     def render(self) -> str:
         """Return the six faces."""
         rows = ["".join(self.cube[first : first + 2]) for first in range(0, 24, 2)]
-        return "\n".join(f"{face}: {rows[2 * k]}/{rows[2 * k + 1]}" for k, face in enumerate(FACES))
+        return "\n".join(f"{face}: {rows[2 * k]}/{rows[2 * k + 1]}" for k, face in enumerate(_FACES))
 
     def oracle(self) -> list[str]:
         """Return a shortest solution; [] once the cube is solved."""
@@ -173,9 +175,9 @@ def shortest_solution(cube: Cube) -> list[str]:
     if solved(cube):
         return []
     corner = {face: cube[index] for index, (face, where) in enumerate(_stickers()) if where == (-1, -1, -1)}
-    home, colour_of = dict(zip(COLOURS, FACES, strict=True)), dict(zip(FACES, COLOURS, strict=True))
+    home, colour_of = dict(zip(_COLOURS, _FACES, strict=True)), dict(zip(_FACES, _COLOURS, strict=True))
     scheme = corner | {_OPPOSITE[face]: colour_of[_OPPOSITE[home[colour]]] for face, colour in corner.items()}
-    goal: Cube = tuple(scheme[face] for face in FACES for _ in range(4))
+    goal: Cube = tuple(scheme[face] for face in _FACES for _ in range(4))
     names = ("U", "U'", "R", "R'", "F", "F'")
     came: list[dict[Cube, tuple[Cube, str] | None]] = [{cube: None}, {goal: None}]
     rims = [[cube], [goal]]

@@ -11,7 +11,9 @@ from ragen_envs.common.tables import Split, check_split, in_split, load
 
 from ragen_verl.errors import RecipeError
 
-MATCHES = ("exact", "number", "choice")
+__all__ = ["QUESTIONS", "StaticQA"]
+
+_MATCHES = ("exact", "number", "choice")
 
 # (question, answer, choices): the questions where no table is given.
 QUESTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -108,8 +110,8 @@ class StaticQA(QuestionAnswer):
         super().__init__(attempts)
         check_split("StaticQA", split)
         self.match = match or ("choice" if choices else "exact")
-        if self.match not in MATCHES:
-            raise RecipeError(f"StaticQA's match must be one of {MATCHES}, not {match!r}.")
+        if self.match not in _MATCHES:
+            raise RecipeError(f"StaticQA's match must be one of {_MATCHES}, not {match!r}.")
         if self.match == "choice" and dataset is not None and choices is None:
             raise RecipeError("StaticQA matches by choice only what has choices: name their column with choices.")
         self._columns = (question, answer, choices)

@@ -14,6 +14,8 @@ from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_choice
 from ragen_verl.errors import RecipeError
 
+__all__ = ["EMPTY_SHARE", "Sudoku", "full_grid", "units"]
+
 EMPTY_SHARE = {"easy": 0.4, "medium": 0.5, "hard": 0.6}
 _CORRECT, _WRONG, _ILLEGAL, _SOLVED = 1.0, 0.5, -0.1, 10.0
 _LONGEST = 100
@@ -99,7 +101,7 @@ class Sudoku(Puzzle):
         """Draw a puzzle."""
         super().reset(seed=seed)
         self.solution = full_grid(self.size, self.np_random)
-        self.grid = puzzle(self.solution, self.size, self.holes, self.np_random)
+        self.grid = _puzzle(self.solution, self.size, self.holes, self.np_random)
         self.given = frozenset(cell for cell, number in enumerate(self.grid) if number)
         return self.render(), {}
 
@@ -219,7 +221,7 @@ def full_grid(size: int, rng: np.random.Generator) -> list[int]:
     return grid
 
 
-def puzzle(solution: list[int], size: int, holes: int, rng: np.random.Generator) -> list[int]:
+def _puzzle(solution: list[int], size: int, holes: int, rng: np.random.Generator) -> list[int]:
     """Return `solution` with up to `holes` numbers replaced by 0, each of which follows from the remaining ones.
 
     If they are put back in reverse order, each is a single: the only number left for its cell, or a number with only

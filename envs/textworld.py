@@ -22,6 +22,8 @@ from ragen_verl.env.arguments import check_whole
 from ragen_verl.env.text import FreeTextEnv, sanitise
 from ragen_verl.errors import MissingExtra, RecipeError, adding
 
+__all__ = ["PackagedGame", "TextWorld", "check_installed", "package", "tidy"]
+
 _LONGEST = 300
 _PROMPT = re.compile(r"\n>.*\Z", re.DOTALL)
 _lock = threading.RLock()
@@ -260,7 +262,7 @@ class TextWorld(PackagedGame):
         if self._files is not None:
             return self._files[int(self.np_random.integers(len(self._files)))]
         number = self._numbers[int(self.np_random.integers(len(self._numbers)))]
-        return str(make_game(*self._size, number, self._cache))
+        return str(_make_game(*self._size, number, self._cache))
 
     def open_game(self, textworld: ModuleType, path: str) -> Any:
         """Start the interpreter."""
@@ -288,7 +290,7 @@ def _game_files(folder: str) -> list[str]:
     return files
 
 
-def make_game(rooms: int, objects: int, quest_length: int, number: int, cache_dir: str | None = None) -> Path:
+def _make_game(rooms: int, objects: int, quest_length: int, number: int, cache_dir: str | None = None) -> Path:
     """Return the .z8 file of a game of this size and number; generate and compile it if it does not exist.
 
     Raises:

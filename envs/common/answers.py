@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Sequence
 from fractions import Fraction
 
+__all__ = ["LONGEST", "chosen", "number", "same_mathematics", "same_number", "same_text"]
+
 LONGEST = 10_000
 """The greatest number of characters of an answer; a longer one is not read."""
 
@@ -33,7 +35,7 @@ _MARK = re.compile(r"####|answer is:?|\\boxed\s*\{", re.IGNORECASE)
 _LATEX = re.compile(r"\\(?:left|right|displaystyle|text|textbf|mathbf|mathrm|mbox|[!,;: ])|\\\(|\\\)|\$")
 
 
-def plain(text: str) -> str:
+def _plain(text: str) -> str:
     """Return `text` in compatibility form, with typographic signs as ASCII and LaTeX decorations removed."""
     text = _RAISED.sub(r"^\g<0>", text)
     text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("–", "-")
@@ -41,7 +43,7 @@ def plain(text: str) -> str:
     return _LATEX.sub(" ", text.replace("\\tfrac", "\\frac")).strip()
 
 
-def final(text: str) -> str:
+def _final(text: str) -> str:
     """Return what follows the last mark of a final answer (`\\boxed{`, "####", "answer is"), or all of `text`."""
     marks = list(_MARK.finditer(text))
     if not marks:
@@ -70,7 +72,7 @@ def number(text: str, whole: bool = False) -> Fraction | None:
     """
     if len(text) > LONGEST:
         return None
-    text = final(plain(text)).strip()
+    text = _final(_plain(text)).strip()
     text = re.sub(r"(?<=[0-9}]) ?\.$", "", text)
     if whole:
         match = _NUMBER.fullmatch(_UNIT.sub("", text))
@@ -100,16 +102,16 @@ def same_number(answer: str, truth: str) -> bool:
     return value is not None and value == number(truth)
 
 
-def wording(text: str) -> str:
+def _wording(text: str) -> str:
     """Return `text` without case, articles, punctuation at the ends and differences in white space."""
-    words = plain(text).casefold().split()
+    words = _plain(text).casefold().split()
     text = " ".join(word for word in words if word not in ("a", "an", "the")) or " ".join(words)
     return text.strip(string.punctuation + " ") or text
 
 
 def same_text(answer: str, truth: str) -> bool:
     """Tell whether `answer` equals `truth`; case, articles, white space and outer punctuation do not count."""
-    return wording(answer) == wording(truth)
+    return _wording(answer) == _wording(truth)
 
 
 def same_mathematics(answer: str, truth: str) -> bool:
@@ -119,14 +121,14 @@ def same_mathematics(answer: str, truth: str) -> bool:
         return number(answer) == wanted
 
     def signs(text: str) -> str:
-        return re.sub(r"[\s{}]+", "", plain(final(plain(text)))).casefold().rstrip(".")
+        return re.sub(r"[\s{}]+", "", _plain(_final(_plain(text)))).casefold().rstrip(".")
 
     return bool(signs(truth)) and signs(answer) == signs(truth)
 
 
 def chosen(answer: str, choices: Sequence[str]) -> int | None:
     """Return the number of the choice that `answer` names, by its letter ("B", "(b)", "B. text") or its wording."""
-    text = plain(answer)
+    text = _plain(answer)
     worded = [place for place, choice in enumerate(choices) if same_text(text, choice)]
     if len(worded) == 1:
         return worded[0]

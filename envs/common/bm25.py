@@ -9,6 +9,8 @@ import numpy as np
 
 from ragen_verl.errors import MissingExtra, adding
 
+__all__ = ["Bm25", "words"]
+
 _WORD = re.compile(r"\w+")
 _QUERY_WORDS = 64
 

@@ -11,6 +11,8 @@ from typing import Literal
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["DIRECTIONS", "OBSERVATION_FORMATS", "Cell", "ObservationFormat", "check_format", "render", "shortest_path"]
+
 Cell = tuple[int, int]
 ObservationFormat = Literal["grid", "coord", "grid_coord"]
 OBSERVATION_FORMATS = ("grid", "coord", "grid_coord")

@@ -9,6 +9,8 @@ from typing import Any
 from ragen_verl.env.http import client
 from ragen_verl.errors import RecipeError
 
+__all__ = ["check_url", "post_json"]
+
 
 def check_url(url: str, what: str) -> None:
     """Raise RecipeError unless `url` is an http or https address; `what` names the argument."""

@@ -6,6 +6,8 @@ from typing import Any
 
 from ragen_verl.env import Env, Step
 
+__all__ = ["Puzzle"]
+
 
 class Puzzle(Env):
     """Base class of puzzles. A subclass gives `_limit` and `_solved`, and its `step` counts in `_actions_made`.

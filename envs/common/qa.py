@@ -11,6 +11,8 @@ from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_whole
 from ragen_verl.env.text import FreeTextEnv
 
+__all__ = ["QuestionAnswer"]
+
 
 class QuestionAnswer(FreeTextEnv):
     """One question per episode and a number of attempts; a right answer at attempt k (from 0) earns 1 / 2^k.

@@ -8,11 +8,13 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
-T = TypeVar("T")
+__all__ = ["Shared", "forget", "share"]
+
+_T = TypeVar("_T")
 _KEPT = 4  # unused values that are kept, since an episode that ends is often followed by one on the same data
 
 
-class Shared(Generic[T]):
+class Shared(Generic[_T]):
     """A holder of a value that is never changed; a copy, pickled or not, holds the same value of its process.
 
     Attributes:
@@ -24,7 +26,7 @@ class Shared(Generic[T]):
         build, *arguments = source
         self.value = build(*arguments)
 
-    def __deepcopy__(self, memo: dict) -> Shared[T]:
+    def __deepcopy__(self, memo: dict) -> Shared[_T]:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -37,7 +39,7 @@ _building: WeakValueDictionary[tuple, Any] = WeakValueDictionary()  # a lock for
 _lock = threading.Lock()  # held only while the dictionaries are used, never while a value is built
 
 
-def share(build: Callable[..., T], *arguments: Hashable) -> Shared[T]:
+def share(build: Callable[..., _T], *arguments: Hashable) -> Shared[_T]:
     """Return the result of `build(*arguments)`, built at the first call; different arguments do not block each other.
 
     Args:

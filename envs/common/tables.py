@@ -15,6 +15,8 @@ from ragen_envs.common.shared import share
 
 from ragen_verl.errors import MissingExtra, RecipeError, adding_package
 
+__all__ = ["Split", "Table", "check_split", "in_split", "load"]
+
 Split = Literal["train", "val"]
 
 _READERS = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}

@@ -15,6 +15,8 @@ from ragen_verl.env.arguments import check_switch
 from ragen_verl.env.text import FreeTextEnv, sanitise
 from ragen_verl.errors import RecipeError
 
+__all__ = ["Household", "canonical", "check_tasks"]
+
 _MAX_STEPS = 50
 _REWARD = 10.0
 _LONGEST = 200

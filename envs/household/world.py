@@ -10,6 +10,22 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+__all__ = [
+    "HAND",
+    "ROOMS",
+    "TASKS",
+    "THINGS",
+    "House",
+    "Split",
+    "Task",
+    "a",
+    "furnish",
+    "in_or_on",
+    "kind",
+    "next_command",
+    "tasks_of",
+]
+
 Split = Literal["train", "val"]
 
 #: Task types by their names in ALFWorld (arXiv 2010.03768).
@@ -23,12 +39,12 @@ TASKS = (
 )
 _PLACE, _LIGHT, _CLEAN, _HEAT, _COOL, _TWO = TASKS
 #: Task type -> the verb that does it, the kind of receptacle that it needs, and the state of the thing afterwards.
-TREATMENTS = {
+_TREATMENTS = {
     _CLEAN: ("clean", "sinkbasin", "clean"),
     _HEAT: ("heat", "microwave", "hot"),
     _COOL: ("cool", "fridge", "cold"),
 }
-LAMP = "desklamp"
+_LAMP = "desklamp"
 HAND = "hand"
 
 #: Room -> kind of receptacle -> the least and the greatest number of them.
@@ -126,8 +142,8 @@ def _all_tasks(type: str) -> list[Task]:
     for room, things in THINGS.items():
         for thing, (places, treatments) in things.items():
             if type == _LIGHT and _LIGHT in treatments:
-                tasks.append(Task(type, room, thing, LAMP))
-            elif type in (_PLACE, _TWO) or (type in TREATMENTS and type in treatments):
+                tasks.append(Task(type, room, thing, _LAMP))
+            elif type in (_PLACE, _TWO) or (type in _TREATMENTS and type in treatments):
                 tasks += [Task(type, room, thing, place) for place in places]
     return tasks
 
@@ -206,7 +222,7 @@ class House:
     def treatments(self, thing: str) -> tuple[str, ...]:
         """Return the verbs that can be done to a thing."""
         known = THINGS[self.task.room].get(kind(thing))
-        return tuple(TREATMENTS[type][0] for type in known.treatments if type in TREATMENTS) if known else ()
+        return tuple(_TREATMENTS[type][0] for type in known.treatments if type in _TREATMENTS) if known else ()
 
     def commands(self) -> dict[str, tuple[str, ...]]:
         """Return every command that is possible now -> (verb, its names), in the order shown."""
@@ -218,7 +234,7 @@ class House:
                 found[f"{verb} {here}"] = (verb, here)
             found[f"examine {here}"] = ("examine", here)
             for thing in self.visible():
-                if kind(thing) == LAMP:
+                if kind(thing) == _LAMP:
                     if not self.lit:
                         found[f"use {thing}"] = ("use", thing)
                     continue
@@ -228,7 +244,7 @@ class House:
             if held is not None:
                 if not self.closed(here):
                     found[f"move {held} to {here}"] = ("move", held)
-                for verb, appliance, _ in TREATMENTS.values():
+                for verb, appliance, _ in _TREATMENTS.values():
                     if kind(here) == appliance and verb in self.treatments(held):
                         found[f"{verb} {held} with {here}"] = (verb, held)
         if held is not None:
@@ -251,7 +267,7 @@ class House:
             self.lit = True
         elif verb in ("clean", "heat", "cool"):
             before = self.marks.get(name, frozenset())
-            mark = next(mark for known, _, mark in TREATMENTS.values() if known == verb)
+            mark = next(mark for known, _, mark in _TREATMENTS.values() if known == verb)
             self.marks[name] = (before - {"hot", "cold"} if verb != "clean" else before) | {mark}
             return self.marks[name] != before
         else:
@@ -260,7 +276,7 @@ class House:
 
     def treated(self, thing: str) -> bool:
         """Tell whether a thing is in the state that the task wants."""
-        return self.task.type not in TREATMENTS or TREATMENTS[self.task.type][2] in self.marks.get(thing, ())
+        return self.task.type not in _TREATMENTS or _TREATMENTS[self.task.type][2] in self.marks.get(thing, ())
 
     def delivered(self, thing: str) -> bool:
         """Tell whether a thing belongs to the task, has been treated and is in its target."""
@@ -268,7 +284,7 @@ class House:
 
     def lamp(self) -> str | None:
         """Return the lamp's name, None in a room without one."""
-        return next((thing for thing in self.at if kind(thing) == LAMP), None)
+        return next((thing for thing in self.at if kind(thing) == _LAMP), None)
 
     def solved(self) -> bool:
         """Tell whether the task is done."""
@@ -305,7 +321,7 @@ def furnish(task: Task, rng: np.random.Generator) -> House:
         suitable = [r for r in receptacles if kind(r) in THINGS[task.room][thing].places and kind(r) != banned]
         put(thing, suitable)
     if task.room in ("living room", "bedroom"):
-        put(LAMP, [r for r in receptacles if kind(r) in ("desk", "sidetable")])
+        put(_LAMP, [r for r in receptacles if kind(r) in ("desk", "sidetable")])
     return House(task, tuple(receptacles), at)
 
 
@@ -323,7 +339,7 @@ def next_command(house: House) -> str:
     if task.type == _LIGHT:
         return _reach(house, house.at[house.lamp()]) or f"use {house.lamp()}"
     if not house.treated(held):
-        verb, appliance, _ = TREATMENTS[task.type]
+        verb, appliance, _ = _TREATMENTS[task.type]
         spot = next(name for name in house.receptacles if kind(name) == appliance)
         return f"go to {spot}" if here != spot else f"{verb} {held} with {spot}"
     return _reach(house, goal) or f"move {held} to {here}"

@@ -9,6 +9,8 @@ from ragen_envs.math_qa.word_problems import LEVELS, generate
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["GSM8K", "MetaMathQA"]
+
 
 class _MathQA(QuestionAnswer):
     """Base class of the two environments; a subclass describes the layout of its dataset."""

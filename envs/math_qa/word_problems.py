@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+__all__ = ["FAMILIES", "LEVELS", "Problem", "generate"]
+
 LEVELS = (1, 2, 3)
 _NAMES = ("Ada", "Ben", "Chloe", "Dana", "Emil", "Farid", "Grace", "Hana", "Ivan", "Jun", "Kofi", "Lena", "Mara")
 _THINGS = ("apples", "books", "candles", "cards", "coins", "marbles", "pencils", "plants", "shells", "stamps")

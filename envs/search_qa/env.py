@@ -21,10 +21,12 @@ from ragen_verl.env.arguments import check_choice, check_number, check_seconds, 
 from ragen_verl.env.text import FreeTextEnv, parse_call, sanitise
 from ragen_verl.errors import RecipeError
 
+__all__ = ["Library", "SearchQA", "exact_match", "f1"]
+
 _MAX_STEPS = 10
 _PASSAGE_CHARS, _RESULT_CHARS = 800, 4000
 _VAL_EVERY = 5
-REWARDS = ("threshold", "released", "em", "f1")
+_REWARDS = ("threshold", "released", "em", "f1")
 _CALLS = {"search": "search", "finish": "finish", "answer": "finish"}
 
 
@@ -101,7 +103,7 @@ class SearchQA(FreeTextEnv):
     ) -> None:
         if split not in ("train", "val", "all"):
             raise RecipeError(f"SearchQA's split must be 'train', 'val' or 'all', not {split!r}.")
-        check_choice("SearchQA's reward", reward, REWARDS)
+        check_choice("SearchQA's reward", reward, _REWARDS)
         for name, value, low, high in (("results", results, 1, 50), ("retries", retries, 0, 100)):
             check_whole(f"SearchQA's {name}", value, low, high)
         check_number("SearchQA's f1_threshold", f1_threshold, 1e-9, 1, "above 0 and at most 1")
@@ -309,7 +311,7 @@ def _ask_server(url: str, query: str, k: int, timeout: float, retries: int) -> l
 # -- grading ----------------------------------------------------------------------------------------------------------
 
 
-def normalised(text: str) -> list[str]:
+def _normalised(text: str) -> list[str]:
     """Return the words of an answer as SQuAD compares them: lower case, no punctuation, no articles."""
     bare = text.lower().translate(str.maketrans("", "", string.punctuation))
     return re.sub(r"\b(?:an?|the)\b", " ", bare).split()
@@ -317,12 +319,12 @@ def normalised(text: str) -> list[str]:
 
 def exact_match(answer: str, true: str) -> bool:
     """Tell whether two answers are the same words."""
-    return normalised(answer) == normalised(true)
+    return _normalised(answer) == _normalised(true)
 
 
 def f1(answer: str, true: str) -> float:
     """Return the harmonic mean of precision and recall over words; yes and no count only as a whole."""
-    given, wanted = normalised(answer), normalised(true)
+    given, wanted = _normalised(answer), _normalised(true)
     if given != wanted and any(words in (["yes"], ["no"], ["noanswer"]) for words in (given, wanted)):
         return 0.0
     common = (Counter(given) & Counter(wanted)).total()

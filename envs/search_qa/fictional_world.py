@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+__all__ = ["Passage", "Question", "world"]
+
 _SEED = 2025
 _TOWNS, _PEOPLE, _COMPANIES, _BOOKS = 60, 150, 60, 80
 _words = str.split

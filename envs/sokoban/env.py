@@ -14,6 +14,8 @@ from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_choice, check_whole
 from ragen_verl.errors import RecipeError
 
+__all__ = ["CoordSokoban", "LargerSokoban", "Sokoban", "SokobanNewVocab"]
+
 _MEANINGS = (
     "wall",
     "empty floor",
@@ -23,8 +25,8 @@ _MEANINGS = (
     "player",
     "player on a target",
 )
-SEARCHES = ("breadth_first", "depth_first")
-VOCABULARIES = {"default": "#_O√XPS", "letters": "W.GCBA@"}
+_SEARCHES = ("breadth_first", "depth_first")
+_VOCABULARIES = {"default": "#_O√XPS", "letters": "W.GCBA@"}
 _STEP, _PLACED, _REMOVED, _SOLVED = -0.1, 1.0, -1.0, 10.0
 _ORACLE_STATES = 200_000
 
@@ -95,8 +97,8 @@ class Sokoban(Puzzle):
         search: Literal["breadth_first", "depth_first"] = "breadth_first",
     ) -> None:
         check_format(observation_format)
-        check_choice("Sokoban's search", search, SEARCHES)
-        check_choice("Sokoban's vocabulary", vocabulary, VOCABULARIES)
+        check_choice("Sokoban's search", search, _SEARCHES)
+        check_choice("Sokoban's vocabulary", vocabulary, _VOCABULARIES)
         self.dim: Any = tuple(dim) if hasattr(dim, "__iter__") else ()
         if len(self.dim) != 2 or not all(isinstance(n, int) and 5 <= n <= 20 for n in self.dim):
             raise RecipeError(f"Sokoban's dim must be two integers from 5 to 20, not {dim!r}.")
@@ -106,7 +108,7 @@ class Sokoban(Puzzle):
         self.search_depth = search_depth
         self.search = search
         self.observation_format = observation_format
-        self._letters: Any = VOCABULARIES[vocabulary]
+        self._letters: Any = _VOCABULARIES[vocabulary]
         self.symbols = {} if observation_format == "coord" else dict(zip(self._letters, _MEANINGS, strict=True))
         self.instruction = self._instruction()
         self.level: Level | None = None

@@ -16,6 +16,8 @@ import numpy as np
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["Level", "carve", "generate", "pull_apart", "pull_apart_depth_first"]
+
 # Shapes carved around the walker, as (row, column) offsets: two corridors, two corners, a square.
 _SHAPES = (
     ((0, -1), (0, 0), (0, 1)),

@@ -18,6 +18,8 @@ from ragen_verl.env.arguments import check_seconds, check_whole
 from ragen_verl.env.text import FreeTextEnv, parse_call, sanitise
 from ragen_verl.errors import RecipeError
 
+__all__ = ["Reading", "Table", "TwentyQuestions", "table"]
+
 _TABLE = Path(__file__).parent / "things.txt"
 _YES, _NO, _UNKNOWN = "Yes.", "No.", "I don't know."
 _LONGEST = 300

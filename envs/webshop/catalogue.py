@@ -12,6 +12,18 @@ from ragen_envs.common.bm25 import Bm25
 
 from ragen_verl.env.text import sanitise
 
+__all__ = [
+    "BUTTONS",
+    "SPLITS",
+    "Catalogue",
+    "Goal",
+    "Product",
+    "clickable_options",
+    "price_limit",
+    "typable",
+    "with_limit",
+]
+
 BUTTONS = ("back to search", "< prev", "next >", "description", "features", "attributes", "buy now")
 SPLITS = ("train", "val", "test")
 _UNTYPABLE = re.compile(r"</?(?:think|answer)>|<\|.{0,40}?\|>", re.IGNORECASE)

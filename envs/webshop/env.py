@@ -14,6 +14,8 @@ from ragen_verl.env.arguments import check_choice, check_switch, check_whole
 from ragen_verl.env.text import FreeTextEnv, parse_call
 from ragen_verl.errors import RecipeError
 
+__all__ = ["WebShop"]
+
 _FOUND = 50
 _PER_PAGE = 10
 _MAX_STEPS = 100

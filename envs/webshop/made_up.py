@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from ragen_envs.webshop.catalogue import Catalogue, Goal, Product, price_limit, with_limit
 
-PRODUCTS = 1500
+__all__ = ["build"]
+
+_PRODUCTS = 1500
 _GOALS_EACH = 2
 _SEED = 20_220_704
 
@@ -113,7 +115,7 @@ _SERIES = _words("Classic Daily Prime Nordic Urban Alpine Coastal Studio Family 
 def build(products: int | None = None) -> Catalogue:
     """Generate the shop: `products` products, by default 1,500, with two goals each."""
     rng = np.random.default_rng(_SEED)
-    made = [_product(number, rng) for number in range(products or PRODUCTS)]
+    made = [_product(number, rng) for number in range(products or _PRODUCTS)]
     return Catalogue.of(made, [goal for product in made for goal in _goals(product, rng)])
 
 

@@ -20,6 +20,8 @@ from ragen_envs.webshop.catalogue import Catalogue, Goal, Product, clickable_opt
 from ragen_verl.env.text import sanitise
 from ragen_verl.errors import RecipeError
 
+__all__ = ["load"]
+
 _NO_PRICE = 100.0
 _MOST_COMBINATIONS = 100
 _AMOUNT = re.compile(r"\d[\d,]*(?:\.\d+)?")

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 
 from ragen_envs.webshop.catalogue import Goal, Product
 
+__all__ = ["common_subsequence", "score", "token_set_ratio", "type_score"]
+
 _ALIKE = 85
 _WORD = re.compile(r"[^\W_]+")
 # In alphabetical order, as in the original, so that "navy blue" counts as blue.

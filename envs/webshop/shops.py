@@ -6,6 +6,8 @@ from ragen_envs.common.shared import Shared, share
 from ragen_envs.webshop import made_up, original
 from ragen_envs.webshop.catalogue import Catalogue
 
+__all__ = ["open_shop"]
+
 
 def open_shop(data_dir: str | None, products: int | None) -> Shared[Catalogue]:
     """Return the catalogue of these arguments, built at the first call in this process."""

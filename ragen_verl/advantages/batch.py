@@ -17,6 +17,8 @@ from ragen_verl.advantages._torch import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = ["AdvantageBatch", "Rollouts", "Turns", "turn_numbers"]
+
 
 @dataclass(frozen=True)
 class AdvantageBatch:

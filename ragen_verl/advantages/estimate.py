@@ -12,6 +12,8 @@ from ragen_verl.advantages.registry import ESTIMATORS, WEIGHTS
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = ["estimate"]
+
 
 def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None = None) -> tuple[Tensor, Tensor]:
     """Advantages of every sampled token.

@@ -19,6 +19,8 @@ from ragen_verl.values import UNIT
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = ["Unit", "bi_level_gae", "gae", "turn_gae"]
+
 Unit = Annotated[float, UNIT]
 
 

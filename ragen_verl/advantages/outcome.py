@@ -18,6 +18,8 @@ from ragen_verl.values import UNIT
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = ["dr_grpo", "grpo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "rloo"]
+
 
 @estimator("grpo", needs_group=True)
 def grpo(batch: AdvantageBatch, *, norm_adv_by_std_in_grpo: bool = True) -> tuple[Tensor, Tensor]:

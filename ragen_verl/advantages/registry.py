@@ -13,6 +13,8 @@ from typing import Any
 from ragen_verl.errors import RecipeError
 from ragen_verl.plugins import Registry, options_of
 
+__all__ = ["ESTIMATORS", "OWN_KEYS", "WEIGHTS", "Estimator", "estimator"]
+
 WEIGHTS = ("none", "length", "turns")
 """Sizes by which `estimate` can divide a trajectory's advantage; every estimator takes them."""
 

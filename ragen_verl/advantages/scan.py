@@ -10,6 +10,8 @@ from ragen_verl.advantages.batch import Turns
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = ["following", "inside_turns", "over_trajectories", "over_turns"]
+
 
 def over_trajectories(stream: Tensor, turns: Turns, factor: float) -> Tensor:
     """y_t = x_t + factor * y_(t+1) along the sampled tokens of each trajectory, across observations and rows.

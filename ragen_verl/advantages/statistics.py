@@ -10,14 +10,16 @@ from ragen_verl.numerics import ZERO_STD
 if TYPE_CHECKING:
     from torch import Tensor
 
-EPSILON = 1e-6
+__all__ = ["centred", "whitened"]
+
+_EPSILON = 1e-6
 """Added to a group's standard deviation in GRPO's division (as in RAGEN and verl)."""
 
-WHITEN_EPSILON = 1e-8
+_WHITEN_EPSILON = 1e-8
 """Added to the variance when whitening (as in verl)."""
 
 
-def group_mean(values: Tensor, index: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+def _group_mean(values: Tensor, index: Tensor, groups: int) -> tuple[Tensor, Tensor]:
     """Mean of each group, and the number of its values.
 
     Args:
@@ -44,12 +46,12 @@ def centred(values: Tensor, index: Tensor, groups: int, *, by_std: bool) -> Tens
         index: (n,) int64, the group of each.
         groups: number of groups.
     """
-    mean, counts = group_mean(values, index, groups)
+    mean, counts = _group_mean(values, index, groups)
     off = values - mean[index]
     if by_std:
-        variance = group_mean(off**2, index, groups)[0] * counts / (counts - 1).clamp(min=1)
+        variance = _group_mean(off**2, index, groups)[0] * counts / (counts - 1).clamp(min=1)
         std = variance.sqrt()[index]
-        off = torch.where(std > ZERO_STD, off / (std + EPSILON), 0)
+        off = torch.where(std > ZERO_STD, off / (std + _EPSILON), 0)
     return torch.where(counts[index] > 1, off, 0)
 
 
@@ -64,4 +66,4 @@ def whitened(stream: Tensor) -> Tensor:
     mean = stream.mean(dtype=torch.float64)
     off = stream - mean.to(stream.dtype)
     variance = off.square().sum(dtype=torch.float64) / (len(stream) - 1)
-    return off * (variance + WHITEN_EPSILON).rsqrt().to(stream.dtype)
+    return off * (variance + _WHITEN_EPSILON).rsqrt().to(stream.dtype)

@@ -19,6 +19,8 @@ from ragen_verl.values import NOT_NEGATIVE, UNIT
 if TYPE_CHECKING:
     from torch import Tensor
 
+__all__ = ["gigpo", "turn_grpo"]
+
 
 @estimator("gigpo", needs_group=True, needs_turns=True, needs_states=True)
 def gigpo(

@@ -19,6 +19,20 @@ import numpy as np
 
 from ragen_verl.plugins import Registry, options_of
 
+__all__ = [
+    "ENTROPY",
+    "LENGTH",
+    "RETURN",
+    "SCORES",
+    "STRATEGIES",
+    "Candidates",
+    "Score",
+    "Strategy",
+    "read_by",
+    "score",
+    "strategy",
+]
+
 RETURN, ENTROPY, LENGTH = "return", "entropy", "length"
 """Measures of a trajectory: R(tau), the mean negative log-probability of its sampled tokens, and their number."""
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from ragen_verl.filter.registry import ENTROPY, LENGTH, score
 
+__all__ = ["Groups", "group_scores", "mean", "std", "total", "variance"]
+
 
 @score("std", least=2)
 def std(values: np.ndarray) -> float:

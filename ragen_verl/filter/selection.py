@@ -14,6 +14,8 @@ from ragen_verl.filter.scores import Groups, group_scores, std
 from ragen_verl.names import RETURN_EXCESS, RETURN_EXCESS_ERROR, ROLLOUT
 from ragen_verl.numerics import ZERO_STD
 
+__all__ = ["Rule", "Selection", "select"]
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -157,7 +159,7 @@ def _choose(decides: Groups, learns: Groups, scores: np.ndarray, returns: np.nda
         scores = np.zeros(len(scores))
     candidates = candidates[: rule.limit]
     if len(candidates):
-        candidates = candidates[rank(scores[candidates], rule.largest)]
+        candidates = candidates[_rank(scores[candidates], rule.largest)]
     kept = _kept(chosen, candidates, decides, learns, scores, returns, rule)
     index = sorted(i for i, mine in kept.items() if len(mine))
     return _Chosen(learns, np.array(index, dtype=np.int64), [kept[i] for i in index])
@@ -207,7 +209,7 @@ def _indices(found: Any, count: int, name: str) -> np.ndarray:
     return found.astype(np.int64)
 
 
-def rank(scores: np.ndarray, largest: bool) -> np.ndarray:
+def _rank(scores: np.ndarray, largest: bool) -> np.ndarray:
     """Indices from the first rank to the last, int64 of shape (groups,); earlier groups first in a tie."""
     return np.argsort(-scores if largest else scores, kind="stable")
 

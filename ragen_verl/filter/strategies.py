@@ -17,6 +17,18 @@ from ragen_verl.filter.registry import Candidates, strategy
 from ragen_verl.plugins import Accepts
 from ragen_verl.values import NOT_NEGATIVE, POSITIVE, SHARE
 
+__all__ = [
+    "everything",
+    "keep_count",
+    "min_p",
+    "most_varied",
+    "percentile",
+    "top_k",
+    "top_k_count",
+    "top_p",
+    "within_group",
+]
+
 _COUNT = Accepts(lambda value: value >= 1, "a whole number of 1 or more")
 _PERCENTS = Accepts(
     lambda part: len(part) == 2 and 0 <= part[0] < part[1] <= 100,

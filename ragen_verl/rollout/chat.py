@@ -15,6 +15,8 @@ from typing import Any
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.protocol import TAGS, Protocol
 
+__all__ = ["Chat", "ChatTokens"]
+
 # Plain words, which no template treats specially, without white space at their ends, which a template could trim.
 _SYSTEM, _USER, _REPLY = "sentinelsystem", "sentineluser{}end", "sentinelreply{}end"
 
@@ -25,7 +27,7 @@ _TRIES = 5  # places around the middle, since a character has at most four bytes
 
 _THOUGHTS = re.compile(r"\s*</?think>\s*")
 
-Message = dict[str, str]
+_Message = dict[str, str]
 
 
 class Chat:
@@ -157,7 +159,7 @@ class ChatTokens(Chat):
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def _render(self, messages: list[Message]) -> str:
+    def _render(self, messages: list[_Message]) -> str:
         return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self._kwargs)
 
     def _disarm(self, text: str) -> str:
@@ -166,7 +168,7 @@ class ChatTokens(Chat):
             text = text.replace(token, f"{token[0]} {token[1:]}")
         return text
 
-    def _opening(self, system: str, user: str) -> list[Message]:
+    def _opening(self, system: str, user: str) -> list[_Message]:
         if not system:
             return [{"role": "user", "content": user}]
         if self._has_system_role:

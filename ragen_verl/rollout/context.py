@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ragen_verl.rollout.protocol import Protocol
     from ragen_verl.rollout.trajectory import Turn
 
-__all__ = ["CONTEXTS", "Context", "Full", "Prompts", "SingleTurn", "Window", "context"]
+__all__ = ["CONTEXTS", "TURNS", "Context", "Full", "Prompts", "SingleTurn", "Window", "context"]
 
 TURNS = Accepts(lambda value: value >= 1, "a number of 1 or more")
 

@@ -25,7 +25,9 @@ from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn, plain
 if TYPE_CHECKING:
     from ragen_verl.env.core import Env
 
-log = logging.getLogger(__name__)
+__all__ = ["Generate", "Generation", "Limits", "play"]
+
+_log = logging.getLogger(__name__)
 
 
 class Generation(NamedTuple):
@@ -39,7 +41,7 @@ Generate = Callable[[list[int], int], Awaitable[Generation]]
 """The engine: (all ids so far, the highest number of new ids) -> its sample."""
 
 
-FULL = Full()
+_FULL = Full()
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ async def play(
     workers: EnvWorkers,
     env_id: str | None = None,
     env_name: str | None = None,
-    context: Context = FULL,
+    context: Context = _FULL,
     shared_rng: bool = False,
 ) -> Trajectory:
     """Play one episode and close the environment.
@@ -127,7 +129,7 @@ async def play(
             await _Episode(guard, protocol, chat, generate, limits, trajectory, context).run()
         except _Failure as failure:
             trajectory.stop_reason, trajectory.error = failure.reason, str(failure)
-            log.warning("%s, seed %s, rollout %s: %s: %s", name, seed, rollout_index, failure.reason, failure)
+            _log.warning("%s, seed %s, rollout %s: %s: %s", name, seed, rollout_index, failure.reason, failure)
         if not guard.hung:
             await guard.close()
     finally:
@@ -342,7 +344,7 @@ class _GuardedEnv:
         try:
             await self.workers.call(self._close, timeout=self.timeout)
         except Exception as error:
-            log.warning("%s: close: %s", self.trajectory.env_id, error)
+            _log.warning("%s: close: %s", self.trajectory.env_id, error)
 
     def close_soon(self) -> None:
         """Close when no call is running, without waiting; in a separate thread, so that the pool cannot lose one."""
@@ -363,7 +365,7 @@ class _GuardedEnv:
             if self.env is not None:
                 self.env.close()
         except Exception as error:
-            log.warning("%s: close: %s: %s", self.trajectory.env_id, type(error).__name__, error)
+            _log.warning("%s: close: %s: %s", self.trajectory.env_id, type(error).__name__, error)
 
 
 def _text(observation: Any) -> str:

@@ -15,6 +15,8 @@ from typing import Any
 from ragen_verl.names import EPISODES, RETURN, SUCCESS, VALID
 from ragen_verl.rollout.trajectory import StopReason, environment_of
 
+__all__ = ["TOTALS", "Record", "summarize"]
+
 # name under the prefix -> key of a trajectory's metrics: averaged over the environments together
 TOTALS = {
     SUCCESS: "success",

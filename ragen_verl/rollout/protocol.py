@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ragen_verl.env.core import Env
     from ragen_verl.rollout.trajectory import Turn
 
+__all__ = ["ACTIONS_SHOWN", "PROTOCOL_VERSION", "TAGS", "Parsed", "Protocol", "compact"]
+
 PROTOCOL_VERSION = 1
 """The version of the prompts' wording and of the rules for an answer; increased when either changes."""
 

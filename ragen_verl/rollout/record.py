@@ -17,7 +17,7 @@ from typing import Any
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.trajectory import RECORD_SCHEMA, Trajectory, environment_of
 
-__all__ = ["COMMON", "answer", "decode", "encode", "messages", "preamble_key", "transcript"]
+__all__ = ["COMMON", "Record", "answer", "decode", "encode", "messages", "preamble_key", "transcript"]
 
 Record = Mapping[str, Any]
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from ragen_verl.names import RECURRING, RETURN, SUCCESS, UNSEEN
 
+__all__ = ["InitialStates", "Record"]
+
 Record = Mapping[str, Any]
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ragen_verl.rollout.trajectory import Trajectory, Turn
 
+__all__ = ["Row", "rows_of"]
+
 
 @dataclass(frozen=True)
 class Row:

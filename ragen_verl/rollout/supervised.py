@@ -12,6 +12,8 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.protocol import Protocol
 
+__all__ = ["answer_ids", "encode", "tag_of"]
+
 
 def tag_of(messages: Sequence[Mapping[str, str]]) -> Protocol:
     """A protocol with the tag with which the answers of a chat begin.

@@ -11,6 +11,18 @@ from typing import Any
 
 from ragen_verl.env.text import encodable
 
+__all__ = [
+    "RECORD",
+    "RECORD_SCHEMA",
+    "Offsets",
+    "StopReason",
+    "Trajectory",
+    "Turn",
+    "environment_of",
+    "plain",
+    "rounded",
+]
+
 RECORD = "trajectory"
 """The key under which verl carries a record, as JSON text."""
 

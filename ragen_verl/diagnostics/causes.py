@@ -36,16 +36,30 @@ from ragen_verl.names import (
 )
 from ragen_verl.numerics import ZERO_STD
 
+__all__ = [
+    "entropy_collapse",
+    "entropy_explosion",
+    "format_collapse",
+    "gradient_spike",
+    "length_collapse",
+    "not_finite",
+    "selection_bias",
+    "stale_samples",
+    "template_collapse",
+    "train_rollout_drift",
+    "variance_death",
+]
+
 # FrozenLake-PPO and Sokoban-PPO pass a half well before nothing is left (figure 6); at level or rising success it
 # takes more, as rare successes scatter it. With performance held only what the success rate does not explain counts.
-STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
+_STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
 
 
-DEAD_LEVEL = 0.1  # of the baseline: next to none
-DEAD_STEPS = 10  # at least
-DEAD_ODDS = 14.0  # as a natural logarithm, one in a million: a run has a thousand places at which it could happen
+_DEAD_LEVEL = 0.1  # of the baseline: next to none
+_DEAD_STEPS = 10  # at least
+_DEAD_ODDS = 14.0  # as a natural logarithm, one in a million: a run has a thousand places at which it could happen
 
-BY_STD = (
+_BY_STD = (
     "If the better choice pays rarely and much, stop dividing returns by the group's standard deviation "
     "(algorithm.norm_adv_by_std_in_grpo: false, or algorithm.adv_estimator: dr_grpo): divided, one rare gain weighs no "
     "more than one of many small losses. Filtering or a larger learning rate would make that worse. Otherwise go back "
@@ -68,13 +82,13 @@ def variance_death(trace: Trace) -> Evidence | None:
     if max(one.values) <= ZERO_STD:
         return Evidence(REWARD_STD, one.baseline, one.recent, "no group ever had returns that differ")
     state = performance(trace)
-    advice = BY_STD if state is Performance.LOST else ""
+    advice = _BY_STD if state is Performance.LOST else ""
     if state is not Performance.HELD:
-        dead = _dead(one.values, DEAD_LEVEL * one.baseline)
+        dead = _dead(one.values, _DEAD_LEVEL * one.baseline)
         if dead:
             return Evidence(REWARD_STD, one.baseline, one.recent, f"next to none in {dead} steps", advice=advice)
-        return Evidence(REWARD_STD, one.baseline, one.recent, advice=advice) if one.below(STD_LOW[state]) else None
-    if not one.below(STD_LOW[state] * _explained(trace)):
+        return Evidence(REWARD_STD, one.baseline, one.recent, advice=advice) if one.below(_STD_LOW[state]) else None
+    if not one.below(_STD_LOW[state] * _explained(trace)):
         return None
     return Evidence(REWARD_STD, one.baseline, one.recent, f"success plateau, not a collapse: {_progress(trace)}", NOTE)
 
@@ -86,10 +100,10 @@ def _dead(values: Sequence[float], level: float) -> int:
     """
     count = next((i for i, value in enumerate(reversed(values)) if value > level), len(values))
     before = values[: len(values) - count]
-    if count < DEAD_STEPS or not before:
+    if count < _DEAD_STEPS or not before:
         return 0
     alive = (sum(value > level for value in before) + 1) / (len(before) + 2)
-    return count if count * -log(1 - alive) > DEAD_ODDS else 0
+    return count if count * -log(1 - alive) > _DEAD_ODDS else 0
 
 
 def _explained(trace: Trace) -> float:
@@ -103,7 +117,7 @@ def _explained(trace: Trace) -> float:
 
 # Entropy declines in every run. FrozenLake-GRPO, which is stable, comes down to 0.32 of its start; Bandit-PPO passes
 # 0.35 when its reward has begun to fall.
-ENTROPY_LOW = {Performance.LOST: 0.35, Performance.FLAT: 0.25}
+_ENTROPY_LOW = {Performance.LOST: 0.35, Performance.FLAT: 0.25}
 
 
 @cause(
@@ -115,13 +129,13 @@ ENTROPY_LOW = {Performance.LOST: 0.35, Performance.FLAT: 0.25}
 def entropy_collapse(trace: Trace) -> Evidence | None:
     """The policy has become deterministic without having become better."""
     one, state = trace[ENTROPY], performance(trace)
-    if state is Performance.HELD or not one.below(ENTROPY_LOW[state]):
+    if state is Performance.HELD or not one.below(_ENTROPY_LOW[state]):
         return None
     return Evidence(ENTROPY, one.baseline, one.recent)
 
 
-ENTROPY_HIGH, ENTROPY_RUNAWAY = 2.0, 3.0  # Bandit-GRPO ends at 2.7, Sokoban-GRPO at 7 times its start
-ENTROPY_RISE = 0.5  # nats: a model of nearly no entropy doubles it by exploring at all
+_ENTROPY_HIGH, _ENTROPY_RUNAWAY = 2.0, 3.0  # Bandit-GRPO ends at 2.7, Sokoban-GRPO at 7 times its start
+_ENTROPY_RISE = 0.5  # nats: a model of nearly no entropy doubles it by exploring at all
 
 
 @cause(
@@ -135,13 +149,13 @@ def entropy_explosion(trace: Trace) -> Evidence | None:
     one = trace[ENTROPY]
     if one.baseline is None:
         return None
-    factor = ENTROPY_RUNAWAY if performance(trace) is Performance.HELD else ENTROPY_HIGH
-    if not one.above(factor) or one.recent - one.baseline < ENTROPY_RISE:
+    factor = _ENTROPY_RUNAWAY if performance(trace) is Performance.HELD else _ENTROPY_HIGH
+    if not one.above(factor) or one.recent - one.baseline < _ENTROPY_RISE:
         return None
     return Evidence(ENTROPY, one.baseline, one.recent)
 
 
-NOT_FINITE_STEPS = 2  # in a row: a single batch may go wrong, and verl leaves its update out
+_NOT_FINITE_STEPS = 2  # in a row: a single batch may go wrong, and verl leaves its update out
 
 
 @cause(
@@ -152,12 +166,12 @@ NOT_FINITE_STEPS = 2  # in a row: a single batch may go wrong, and verl leaves i
 )
 def not_finite(trace: Trace) -> Evidence | None:
     """Loss or gradient is no number, so verl leaves the update out; no baseline, as the first step can be such."""
-    now = min(trace[NOT_FINITE].last(NOT_FINITE_STEPS), default=0.0)
+    now = min(trace[NOT_FINITE].last(_NOT_FINITE_STEPS), default=0.0)
     return Evidence(NOT_FINITE, None, now, "losses and gradient norms of a step") if now > 0 else None
 
 
-GRAD_HIGH = 10.0  # FrozenLake-GRPO and Bandit-PPO reach 4 to 5 times their start and go on learning
-GRAD_FLOOR = 1.0  # verl's default optim.clip_grad: a norm below it is not even clipped
+_GRAD_HIGH = 10.0  # FrozenLake-GRPO and Bandit-PPO reach 4 to 5 times their start and go on learning
+_GRAD_FLOOR = 1.0  # verl's default optim.clip_grad: a norm below it is not even clipped
 
 
 @cause(
@@ -169,12 +183,12 @@ GRAD_FLOOR = 1.0  # verl's default optim.clip_grad: a norm below it is not even 
 def gradient_spike(trace: Trace) -> Evidence | None:
     """The gradient norm is far above its baseline and stays there; a single outlier is clipped and does not count."""
     one = trace[GRADIENT_NORM]
-    if not one.above(GRAD_HIGH) or one.recent < GRAD_FLOOR:
+    if not one.above(_GRAD_HIGH) or one.recent < _GRAD_FLOOR:
         return None
     return Evidence(GRADIENT_NORM, one.baseline, one.recent)
 
 
-FORMAT_DROP = 0.3  # of all turns; healthy nano runs stay within 0.04 of their best
+_FORMAT_DROP = 0.3  # of all turns; healthy nano runs stay within 0.04 of their best
 
 
 @cause(
@@ -188,16 +202,16 @@ def format_collapse(trace: Trace) -> Evidence | None:
     """Turns without a valid action come back after the format was known; measured from the best, not the start."""
     for name in (FORMAT_VALID, TRAIN_VALID):
         one = trace[name]
-        if one.best is not None and one.best - one.recent >= max(FORMAT_DROP, NOISE * one.error):
+        if one.best is not None and one.best - one.recent >= max(_FORMAT_DROP, NOISE * one.error):
             return Evidence(name, one.best, one.recent, BEST)
     return None
 
 
-MI_LOW = 0.5  # of the early retrieval skill; 64 samples scatter by 0.06, a median of three by 0.04
-MI_MEANINGFUL = 0.2  # above chance at the start: with less, thoughts never differed between prompts
-MI_ENTROPY = 0.5  # of the early conditional entropy: below it thoughts are fixed, which is entropy collapse
-SHARED_HIGH, SHARED_START = 0.8, 0.5  # one text for every prompt, and a start at which there were several
-REPEATED = 0.4  # of the early share of distinct n-grams inside a trajectory
+_MI_LOW = 0.5  # of the early retrieval skill; 64 samples scatter by 0.06, a median of three by 0.04
+_MI_MEANINGFUL = 0.2  # above chance at the start: with less, thoughts never differed between prompts
+_MI_ENTROPY = 0.5  # of the early conditional entropy: below it thoughts are fixed, which is entropy collapse
+_SHARED_HIGH, _SHARED_START = 0.8, 0.5  # one text for every prompt, and a start at which there were several
+_REPEATED = 0.4  # of the early share of distinct n-grams inside a trajectory
 
 
 @cause(
@@ -213,21 +227,21 @@ def template_collapse(trace: Trace) -> Evidence | None:
     performance is not held.
     """
     skill, accuracy, entropy = trace[SKILL], trace[ACCURACY], trace[CONDITIONAL_ENTROPY]
-    fixed = entropy.baseline is not None and entropy.recent < MI_ENTROPY * entropy.baseline
-    if skill.baseline is not None and skill.baseline >= MI_MEANINGFUL and skill.below(MI_LOW) and not fixed:
+    fixed = entropy.baseline is not None and entropy.recent < _MI_ENTROPY * entropy.baseline
+    if skill.baseline is not None and skill.baseline >= _MI_MEANINGFUL and skill.below(_MI_LOW) and not fixed:
         return Evidence(ACCURACY, accuracy.baseline, accuracy.recent, f"by chance {trace[CHANCE].recent:.2g}")
     if performance(trace) is Performance.HELD:
         return None
     shared, within = trace[SHARED], trace[DISTINCT_WITHIN]
-    if shared.baseline is not None and shared.baseline <= SHARED_START and shared.recent >= SHARED_HIGH:
+    if shared.baseline is not None and shared.baseline <= _SHARED_START and shared.recent >= _SHARED_HIGH:
         return Evidence(SHARED, shared.baseline, shared.recent, "prompts get the same words")
-    if within.below(REPEATED):
+    if within.below(_REPEATED):
         return Evidence(DISTINCT_WITHIN, within.baseline, within.recent, "turns get the same words")
     return None
 
 
-LENGTH_LOW, LENGTH_GONE = 0.2, 0.05  # reasoning gets shorter in all eight settings that RAGEN-2 studied
-LENGTH_MEANINGFUL = 5.0  # words per turn at the start
+_LENGTH_LOW, _LENGTH_GONE = 0.2, 0.05  # reasoning gets shorter in all eight settings that RAGEN-2 studied
+_LENGTH_MEANINGFUL = 5.0  # words per turn at the start
 
 
 @cause(
@@ -239,19 +253,19 @@ LENGTH_MEANINGFUL = 5.0  # words per turn at the start
 def length_collapse(trace: Trace) -> Evidence | None:
     """The thoughts are nearly empty; with performance held, a note once they are gone."""
     one = trace[REASONING_WORDS]
-    if one.baseline is None or one.baseline < LENGTH_MEANINGFUL or not one.below(LENGTH_LOW):
+    if one.baseline is None or one.baseline < _LENGTH_MEANINGFUL or not one.below(_LENGTH_LOW):
         return None
     if performance(trace) is not Performance.HELD:
         return Evidence(REASONING_WORDS, one.baseline, one.recent)
-    if not one.below(LENGTH_GONE):
+    if not one.below(_LENGTH_GONE):
         return None
     words = f"the model answers without reasoning and success holds: {_progress(trace)}"
     return Evidence(REASONING_WORDS, one.baseline, one.recent, words, NOTE)
 
 
-EXCESS_STEPS = 20
-EXCESS_ERRORS = 5.0  # of the sum over these steps
-EXCESS_SHARE = 0.75  # of the steps with an excess above 0
+_EXCESS_STEPS = 20
+_EXCESS_ERRORS = 5.0  # of the sum over these steps
+_EXCESS_SHARE = 0.75  # of the steps with an excess above 0
 
 
 @cause(
@@ -265,21 +279,21 @@ def selection_bias(trace: Trace) -> Evidence | None:
 
     Groups whose start is easier also return more and may vary more, so alone this is a note.
     """
-    excess, error = trace[RETURN_EXCESS].last(EXCESS_STEPS), trace[RETURN_EXCESS_ERROR].last(EXCESS_STEPS)
+    excess, error = trace[RETURN_EXCESS].last(_EXCESS_STEPS), trace[RETURN_EXCESS_ERROR].last(_EXCESS_STEPS)
     if not excess or len(error) < len(excess):
         return None
     total, noise = sum(excess), sqrt(sum(one**2 for one in error))
     positive = sum(one > 0 for one in excess) / len(excess)
-    if total <= EXCESS_ERRORS * noise or positive < EXCESS_SHARE:
+    if total <= _EXCESS_ERRORS * noise or positive < _EXCESS_SHARE:
         return None
     level = WARNING if performance(trace) is Performance.LOST else NOTE
-    words = f"mean of {EXCESS_STEPS} steps, standard error {noise / len(excess):.2g}"
+    words = f"mean of {_EXCESS_STEPS} steps, standard error {noise / len(excess):.2g}"
     return Evidence(RETURN_EXCESS, None, total / len(excess), words, level)
 
 
-DRIFT_MEAN = 0.05  # nats per token: bfloat16 kernels differ by about 0.01, wrong weights by more than 0.1
-DRIFT_SHARE = 0.01  # of tokens beyond `diagnostics.drift.threshold`: single ones are rounding at low probabilities
-DRIFT_TIMES = 2  # measurements in a row
+_DRIFT_MEAN = 0.05  # nats per token: bfloat16 kernels differ by about 0.01, wrong weights by more than 0.1
+_DRIFT_SHARE = 0.01  # of tokens beyond `diagnostics.drift.threshold`: single ones are rounding at low probabilities
+_DRIFT_TIMES = 2  # measurements in a row
 
 
 @cause(
@@ -290,15 +304,15 @@ DRIFT_TIMES = 2  # measurements in a row
 )
 def train_rollout_drift(trace: Trace) -> Evidence | None:
     """The engine samples from another policy than the trainer updates; no baseline, as a fault can be there at once."""
-    for name, limit in ((f"{DRIFT}/mean", DRIFT_MEAN), (f"{DRIFT}/share", DRIFT_SHARE)):
-        now = min(trace[name].last(DRIFT_TIMES), default=0.0)
+    for name, limit in ((f"{DRIFT}/mean", _DRIFT_MEAN), (f"{DRIFT}/share", _DRIFT_SHARE)):
+        now = min(trace[name].last(_DRIFT_TIMES), default=0.0)
         if now >= limit:
             return Evidence(name, None, now, f"from {limit:g} on it is more than rounding")
     return None
 
 
-STALE = 4.0  # steps, the mean of trajectories: half of the span after which verl throws one away by default
-FEW_LEFT = 0.5  # of the samples: weights that are cut at 2 get there where about half of the tokens count for nothing
+_STALE = 4.0  # steps, the mean of trajectories: half of the span after which verl throws one away by default
+_FEW_LEFT = 0.5  # of the samples: weights that are cut at 2 get there where about half of the tokens count for nothing
 
 
 @cause(
@@ -311,9 +325,9 @@ def stale_samples(trace: Trace) -> Evidence | None:
     """Asynchronous training learns from what much older weights played; a note while performance is held."""
     age, left = trace[STALENESS_MEAN], trace[EFFECTIVE_SAMPLES]
     level = NOTE if performance(trace) is Performance.HELD else WARNING
-    if age.recent is not None and age.recent >= STALE:
+    if age.recent is not None and age.recent >= _STALE:
         return Evidence(STALENESS_MEAN, None, age.recent, "steps behind the weights that are trained", level)
-    if left.recent is not None and left.recent < FEW_LEFT:
+    if left.recent is not None and left.recent < _FEW_LEFT:
         return Evidence(EFFECTIVE_SAMPLES, None, left.recent, "of the samples count under importance weights", level)
     return None
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from ragen_verl.config.diagnostics import Stop
 from ragen_verl.diagnostics.verdict import Verdict
 
+__all__ = ["Action", "CheckpointPolicy"]
+
 
 @dataclass(frozen=True)
 class Action:

@@ -10,6 +10,8 @@ import torch
 
 from ragen_verl.names import DRIFT
 
+__all__ = ["THRESHOLD", "token_drift"]
+
 THRESHOLD = 0.5  # nats: a ratio of 1.65, which every clip range of PPO cuts
 
 

@@ -32,9 +32,11 @@ from ragen_verl.names import (
 from ragen_verl.plugins import Accepts
 from ragen_verl.rollout.trajectory import environment_of
 
+__all__ = ["WORDS", "Reading", "StepIndicators", "echo_trap", "meanings", "readings"]
+
 WORDS = Accepts(lambda count: count >= 1, "a whole number of 1 or more")
 
-STEP_METRICS = {
+_STEP_METRICS = {
     TRAIN_SUCCESS: "share of successes",
     REWARD_MEAN: "mean return",
     REWARD_STD: "standard deviation of returns inside a group",
@@ -137,7 +139,7 @@ class StepIndicators:
 
 def meanings() -> dict[str, str]:
     """Metric -> its meaning, for every metric in the verdict's table."""
-    return STEP_METRICS | {metric: words for one in INDICATORS.values() for metric, words in one.metrics.items()}
+    return _STEP_METRICS | {metric: words for one in INDICATORS.values() for metric, words in one.metrics.items()}
 
 
 def readings(trace: Trace, meaning_of: Mapping[str, str]) -> list[Reading]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from ragen_verl.names import NOT_FINITE, UPDATE
 
+__all__ = ["STEPS", "FiniteUpdates", "NotFiniteError"]
+
 STEPS = 5
 """In a row, after which a run is ended: no single batch that went wrong lasts so long."""
 

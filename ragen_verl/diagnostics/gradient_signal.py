@@ -15,10 +15,12 @@ import numpy as np
 
 from ragen_verl.names import GRADIENT_SIGNAL
 
+__all__ = ["ALL", "Bucket", "split", "summarize"]
+
 ALL = "all"
 """The name of the bucket that holds every row."""
 
-ZERO_NORM = 1e-6
+_ZERO_NORM = 1e-6
 """Norms up to this are rounding, such as that of the KL gradient while the policy still equals its reference."""
 
 
@@ -100,16 +102,16 @@ def summarize(
         metrics[f"{prefix}/sample_count"] = float(len(bucket.rows))
         metrics[f"{prefix}/sample_pct"] = len(bucket.rows) / total
         noise = sum(abs(weight) * found.get(component, 0.0) for component, weight in coefficients.items())
-        if noise > ZERO_NORM:
+        if noise > _ZERO_NORM:
             metrics[f"{prefix}/signal_to_noise"] = float(found["task"] / noise)
     parts = [found for bucket, found in zip(buckets, norms, strict=True) if bucket.name != ALL]
     if len(parts) < 2:
         return metrics
     for component in parts[0]:
         values = np.array([found[component] for found in parts])
-        if values.max() <= ZERO_NORM:
+        if values.max() <= _ZERO_NORM:
             continue
-        if values[0] > ZERO_NORM:
+        if values[0] > _ZERO_NORM:
             metrics[f"{GRADIENT_SIGNAL}/{component}_high_over_low"] = float(values[-1] / values[0])
         if len(parts) > 2 and (correlation := _rank_correlation(values)) is not None:
             metrics[f"{GRADIENT_SIGNAL}/{component}_rank_correlation"] = correlation

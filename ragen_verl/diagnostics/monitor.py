@@ -19,6 +19,8 @@ from ragen_verl.diagnostics.series import BASELINE, COUNTS, PERFORMANCE, WINDOW,
 from ragen_verl.diagnostics.verdict import Finding, Verdict
 from ragen_verl.names import HELD_OUT_SUCCESS
 
+__all__ = ["Monitor", "MonitorConfig", "judge"]
+
 
 @dataclass(frozen=True)
 class MonitorConfig:

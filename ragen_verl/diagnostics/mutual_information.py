@@ -20,6 +20,25 @@ import numpy as np
 
 from ragen_verl.errors import RecipeError
 
+__all__ = [
+    "EMA_DECAY",
+    "RANKS",
+    "STD_EPS",
+    "Pair",
+    "Plan",
+    "RunningStd",
+    "budget",
+    "due",
+    "marginal",
+    "measure",
+    "plan",
+    "retrieval",
+    "sampled_turns",
+    "step_tokens",
+    "thought_of",
+    "turns_of",
+]
+
 STD_EPS = 1e-3  # RAGEN-2: added to the marginal's standard deviation, in nats
 EMA_DECAY = 0.9  # RAGEN-2
 RANKS = (2, 4, 8)  # k of retrieval accuracy at k
@@ -28,7 +47,7 @@ RANKS = (2, 4, 8)  # k of retrieval accuracy at k
 # -- the formulas -----------------------------------------------------------------------------------------------------
 
 
-def matched(scores: np.ndarray, own: np.ndarray) -> np.ndarray:
+def _matched(scores: np.ndarray, own: np.ndarray) -> np.ndarray:
     """log p(z_i | x_own(i)), summed over the tokens of z_i: shape (rows,)."""
     return scores[np.arange(len(scores)), own]
 
@@ -45,7 +64,7 @@ def marginal(scores: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
 
 
-def marginal_of_code(scores: np.ndarray, lengths: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _marginal_of_code(scores: np.ndarray, lengths: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """The released code's marginal per token: the mixture is taken of exp(L / |z|), not of p(z | x). Shape (rows,)."""
     return marginal(scores / lengths[:, None], weights)
 
@@ -55,7 +74,7 @@ def retrieval(scores: np.ndarray, own: np.ndarray, k: int = 1) -> float:
 
     Equal scores count as if their order were random (its expectation): with all scores equal the result is k / columns.
     """
-    mine = matched(scores, own)[:, None]
+    mine = _matched(scores, own)[:, None]
     better, equal = (scores > mine).sum(axis=1), (scores == mine).sum(axis=1)
     return float(np.clip((k - better) / equal, 0.0, 1.0).mean())
 
@@ -115,14 +134,14 @@ def measure(
         raise ValueError("every prompt has to be the own prompt of some row")
     weights = counts / rows
     result = {
-        "estimate_code": float((matched(scores, own) / lengths - marginal_of_code(scores, lengths, weights)).mean()),
+        "estimate_code": float((_matched(scores, own) / lengths - _marginal_of_code(scores, lengths, weights)).mean()),
         "upper_bound": float(-(weights * np.log(weights)).sum()),
         "prompts": float(columns),
         "responses": float(rows),
     }
     pairs = {"": lengths, "_per_sequence": np.ones(rows)}
     for suffix, divisor in pairs.items():
-        given, mixed = matched(scores, own) / divisor, marginal(scores, weights) / divisor
+        given, mixed = _matched(scores, own) / divisor, marginal(scores, weights) / divisor
         std = float(mixed.std())
         result[f"estimate{suffix}"] = float((given - mixed).mean())
         result[f"conditional_entropy{suffix}"] = float(-given.mean())

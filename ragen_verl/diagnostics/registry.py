@@ -19,9 +19,23 @@ from typing import Any
 
 from ragen_verl.plugins import Registry, check_options
 
+__all__ = [
+    "CAUSES",
+    "INDICATORS",
+    "NOTE",
+    "WARNING",
+    "Cause",
+    "Evidence",
+    "Indicator",
+    "Options",
+    "cause",
+    "indicator",
+    "with_options",
+]
+
 WARNING, NOTE = "warning", "note"
 
-Record = Mapping[str, Any]
+_Record = Mapping[str, Any]
 Options = Mapping[str, Mapping[str, Any]]
 
 

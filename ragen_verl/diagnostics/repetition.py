@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+__all__ = ["NGRAM", "Repetition", "repetition"]
+
 NGRAM = 3  # words: two are shared by chance, four are too rare in short thoughts
 
 

@@ -20,13 +20,28 @@ from ragen_verl.names import (
     TRAIN_SUCCESS,
 )
 
+__all__ = [
+    "ACCURACY",
+    "BASELINE",
+    "CHANCE",
+    "CONDITIONAL_ENTROPY",
+    "COUNTS",
+    "NOISE",
+    "PERFORMANCE",
+    "SKILL",
+    "WINDOW",
+    "Series",
+    "Trace",
+    "number",
+]
+
 BASELINE = 10  # steps: the length of RAGEN-2's baseline
 WINDOW = 5  # steps: a median of five moves only when three of them do
 NOISE = 4.0  # a metric has to differ from its baseline by this many standard errors: a run is tested a thousand times
 # the same for metrics that are not measured at every step, in values instead of steps
-SPARSE_BASELINE, SPARSE_WINDOW = 3, 3
-SPARSE = (f"{MUTUAL_INFORMATION}/", f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")
-KEPT_APART = (f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on the training environments
+_SPARSE_BASELINE, _SPARSE_WINDOW = 3, 3
+_SPARSE = (f"{MUTUAL_INFORMATION}/", f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")
+_KEPT_APART = (f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on the training environments
 
 # Measurements differ in the number of prompts, so accuracy is compared with its own chance: 0 is guessing.
 ACCURACY, CHANCE, SKILL = (f"{MUTUAL_INFORMATION}/retrieval_{name}" for name in ("accuracy", "chance", "skill"))
@@ -38,15 +53,15 @@ COUNTS = {HELD_OUT_SUCCESS: f"{HELD_OUT}/{EPISODES}", ACCURACY: f"{MUTUAL_INFORM
 PERFORMANCE = (TRAIN_SUCCESS, REWARD_MEAN)
 # These use means over twice the window: they have no large outliers, and where success is rare they are 0 for many
 # steps, so that a median would be 0 too.
-MEANS = (*PERFORMANCE, REWARD_STD)
+_MEANS = (*PERFORMANCE, REWARD_STD)
 
 # For independent normal values: the mean and the median distance between successive values, in standard deviations; the
 # variance of the mean and of the median of n values times n, in variances
-DISTANCE = {fmean: 1.128, median: 0.954}
-VARIANCE = {fmean: 1.0, median: math.pi / 2}
-RECENT = 50  # noise is estimated from this many values or windows
-LEAST_CENTERS = 12
-BEND = 0.6745 * math.sqrt(1.5)  # median of |b - (a + c) / 2| for independent values of standard deviation 1
+_DISTANCE = {fmean: 1.128, median: 0.954}
+_VARIANCE = {fmean: 1.0, median: math.pi / 2}
+_RECENT = 50  # noise is estimated from this many values or windows
+_LEAST_CENTERS = 12
+_BEND = 0.6745 * math.sqrt(1.5)  # median of |b - (a + c) / 2| for independent values of standard deviation 1
 
 
 class Series:
@@ -99,7 +114,7 @@ class Series:
     @property
     def noise(self) -> float:
         """Like `std`, but of the last values: a rate varies more around a half than near 0, where many runs start."""
-        return self._scatter(self.values[-RECENT:])
+        return self._scatter(self.values[-_RECENT:])
 
     @property
     def slow_noise(self) -> float:
@@ -108,17 +123,17 @@ class Series:
         It includes noise that lasts longer than one step, which the distances of successive values do not show. A
         steady trend cancels, since each centre is compared with the mean of its two neighbours.
         """
-        if len(self._centers) < LEAST_CENTERS:
+        if len(self._centers) < _LEAST_CENTERS:
             return 0.0
         if self._slow[0] != len(self._centers):
-            recent = self._centers[-RECENT:]
+            recent = self._centers[-_RECENT:]
             bends = [abs(b - (a + c) / 2) for a, b, c in zip(recent, recent[1:], recent[2:], strict=False)]
-            self._slow = (len(self._centers), median(bends) / BEND)
+            self._slow = (len(self._centers), median(bends) / _BEND)
         return self._slow[1]
 
     def _scatter(self, values: Sequence[float]) -> float:
         distances = [abs(b - a) for a, b in pairwise(values)]
-        return self._center(distances) / DISTANCE[self._center] if len(distances) > 1 else 0.0
+        return self._center(distances) / _DISTANCE[self._center] if len(distances) > 1 else 0.0
 
     @property
     def error(self) -> float:
@@ -129,7 +144,7 @@ class Series:
         # the baseline alone has too few distances for an estimate of the noise
         before = self.values[: max(0, min(3 * self._first, len(self.values) - 2 * self._window))]
         noise = max(self.std, self._scatter(before))
-        return noise * math.sqrt(VARIANCE[self._center] * (1 / self._first + 1 / self._window))
+        return noise * math.sqrt(_VARIANCE[self._center] * (1 / self._first + 1 / self._window))
 
     @property
     def fall_error(self) -> float | None:
@@ -142,7 +157,7 @@ class Series:
         errors = self.errors[part]
         if None in errors or not errors:
             return None
-        return VARIANCE[self._center] * fmean([one**2 for one in errors]) / len(errors)
+        return _VARIANCE[self._center] * fmean([one**2 for one in errors]) / len(errors)
 
     def below(self, factor: float) -> bool:
         """Whether the metric is below `factor` times its baseline, and by more than noise."""
@@ -180,19 +195,19 @@ class Trace:
 
     def _new(self, metric: str) -> Series:
         baseline, window = self._sizes
-        if metric in MEANS:
+        if metric in _MEANS:
             return Series(baseline, 2 * window, fmean)
-        return Series(SPARSE_BASELINE, SPARSE_WINDOW) if metric.startswith(SPARSE) else Series(baseline, window)
+        return Series(_SPARSE_BASELINE, _SPARSE_WINDOW) if metric.startswith(_SPARSE) else Series(baseline, window)
 
     def restart(self) -> None:
         """Forget the values of every metric that depends on the environments of training."""
-        self._series = {name: one for name, one in self._series.items() if name.startswith(KEPT_APART)}
+        self._series = {name: one for name, one in self._series.items() if name.startswith(_KEPT_APART)}
 
     def add(self, metrics: Mapping[str, Any], names: frozenset[str]) -> None:
         """Append one step's values of the metrics in `names`; a value that is missing or not finite is left out."""
         found = {name: value for name in names if (value := number(metrics, name)) is not None}
         errors = {
-            rate: binomial_error(found[rate], found[count])
+            rate: _binomial_error(found[rate], found[count])
             for rate, count in COUNTS.items()
             if rate in found and found.get(count, 0.0) >= 1
         }
@@ -205,7 +220,7 @@ class Trace:
             self[name].add(value, errors.get(name))
 
 
-def binomial_error(rate: float, count: float) -> float:
+def _binomial_error(rate: float, count: float) -> float:
     """Standard error of a rate of `count` trials, with one success and one failure added so that it is never 0."""
     share = (rate * count + 1) / (count + 2)
     return math.sqrt(share * (1 - share) / count)

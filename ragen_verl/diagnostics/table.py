@@ -9,7 +9,9 @@ from rich.table import Table
 from ragen_verl.diagnostics.registry import Evidence
 from ragen_verl.diagnostics.verdict import TOO_EARLY, Verdict
 
-STYLES = {"healthy": "green", TOO_EARLY: "white", "note": "cyan", "warning": "yellow", "collapsed": "red"}
+__all__ = ["verdict_table"]
+
+_STYLES = {"healthy": "green", TOO_EARLY: "white", "note": "cyan", "warning": "yellow", "collapsed": "red"}
 
 
 def verdict_table(verdict: Verdict, indicators: bool = False) -> RenderableType:
@@ -19,7 +21,7 @@ def verdict_table(verdict: Verdict, indicators: bool = False) -> RenderableType:
         verdict: the verdict on the run so far.
         indicators: add the indicators beside their baselines.
     """
-    parts: list[RenderableType] = [f"[bold {STYLES[verdict.status]}]{verdict.status}[/]{_sentence(verdict)}"]
+    parts: list[RenderableType] = [f"[bold {_STYLES[verdict.status]}]{verdict.status}[/]{_sentence(verdict)}"]
     if verdict.findings:
         table = Table(box=None, header_style="bold", pad_edge=False)
         for title in ("cause", "step", "evidence", "what to change"):

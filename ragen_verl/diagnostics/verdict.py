@@ -12,7 +12,9 @@ from typing import Any
 from ragen_verl.diagnostics.echo_trap import Reading
 from ragen_verl.diagnostics.registry import NOTE, WARNING, Evidence
 
-SCHEMA = 2
+__all__ = ["TOO_EARLY", "Finding", "Verdict"]
+
+_SCHEMA = 2
 """Version of `Verdict.record()`; raised when a field changes its meaning or goes away."""
 
 TOO_EARLY = "too early"
@@ -90,7 +92,7 @@ class Verdict:
         """The verdict as JSON-able data, for verdict.json."""
         primary = self.primary
         return {
-            "schema": SCHEMA,
+            "schema": _SCHEMA,
             "step": self.step,
             "status": self.status,
             "primary": primary.cause if primary else None,

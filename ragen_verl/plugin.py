@@ -17,6 +17,8 @@ import wrapt
 from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, TRAINER
 from ragen_verl.plugins import load_plugins
 
+__all__ = ["STATUS", "register_verl"]
+
 STATUS: dict = {"loaded": False, "error": None, "registered": []}
 """loaded: bool, error: the traceback or None, registered: names of what was registered in this process."""
 

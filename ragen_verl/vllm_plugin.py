@@ -10,6 +10,8 @@ from typing import Any
 
 import wrapt
 
+__all__ = ["keep_linear_weights", "register_vllm"]
+
 
 def register_vllm() -> None:
     """Keep linear weights loadable on vLLM's CPU build; other builds are not changed, and vLLM is not imported here."""

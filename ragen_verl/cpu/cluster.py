@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+__all__ = ["CLUSTER", "joins_a_cluster"]
+
 CLUSTER = Path("/tmp/ray/ray_current_cluster")
 """The file in which `ray start` stores the address for `ray.init()`, until `ray stop`."""
 

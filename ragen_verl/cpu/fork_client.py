@@ -8,6 +8,8 @@ import os
 import socket
 import sys
 
+__all__ = ["ask"]
+
 
 def ask(path: str, argv: list) -> bool:
     """Send command, environment, folder and standard streams; return whether a child has taken over."""

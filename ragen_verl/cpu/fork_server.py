@@ -30,13 +30,15 @@ from typing import NoReturn
 
 import numpy as np
 
+__all__ = ["ADDRESS", "PYTHON", "listen", "serve", "start"]
+
 ADDRESS = "RAGEN_VERL_FORK_SERVER"
 """The environment variable with the socket's path; the client reads it."""
 
 PYTHON = "RAGEN_VERL_PYTHON"
 """The environment variable with the command with which Ray starts its workers."""
 
-MODULES = (
+_MODULES = (
     "torch._dynamo",
     "tensordict",
     "transformers.models.qwen2.modeling_qwen2",
@@ -60,7 +62,7 @@ MODULES = (
 """The workers' slow imports, without Ray. Ray reads its environment while it is imported, so each worker imports Ray
 itself, and everything that needs it (verl too). That is 1 s of the 12."""
 
-PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG = 1
 
 
 def start() -> subprocess.Popen | None:
@@ -85,9 +87,9 @@ def listen(path: str) -> socket.socket:
     return listener
 
 
-def serve(path: str, listener: socket.socket, modules: Iterable[str] = MODULES) -> None:
+def serve(path: str, listener: socket.socket, modules: Iterable[str] = _MODULES) -> None:
     """Import `modules` and fork a child for each client, until the parent process ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     atexit.register(_quiet)  # before all others, so that a child calls it after them
     for name in modules:
         with contextlib.suppress(ImportError):

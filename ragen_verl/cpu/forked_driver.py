@@ -13,6 +13,8 @@ from typing import IO
 
 from ragen_verl.cpu import fork_server
 
+__all__ = ["ForkedDriver"]
+
 
 class ForkedDriver:
     """A process that leads a process group and was forked with all imports.

@@ -18,10 +18,12 @@ import wrapt
 from ragen_verl.cpu import fork_server
 from ragen_verl.cpu.cluster import joins_a_cluster
 
-SPLIT = 512
+__all__ = ["VERL_PATCHES", "apply_verl_patches"]
+
+_SPLIT = 512
 """From this width of a model on, several threads compute its matrix products."""
 
-DRIVER = "verl.trainer.main_ppo"
+_DRIVER = "verl.trainer.main_ppo"
 """The module that starts a training: verl's main."""
 
 _applied: list[str] = []
@@ -32,7 +34,7 @@ def apply_verl_patches() -> list[str]:
 
     With an accelerator it does nothing.
     """
-    if _applied or accelerator_present():
+    if _applied or _accelerator_present():
         return _applied
     from verl.plugin.platform.platform_manager import PlatformRegistry
 
@@ -41,10 +43,10 @@ def apply_verl_patches() -> list[str]:
     if PlatformRegistry.get("cpu") is None:  # a verl that brings its own CPU platform keeps it
         PlatformRegistry.register(platform="cpu")(PlatformCPU)
     complete_torch_cpu()
-    if DRIVER in (*sys.orig_argv, sys.argv[0]):  # the latter in a process that was forked
+    if _DRIVER in (*sys.orig_argv, sys.argv[0]):  # the latter in a process that was forked
         # Ray gives out no more devices than this names, and refuses to start; those of a recipe for the CPU are logical
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    if DRIVER in sys.orig_argv:
+    if _DRIVER in sys.orig_argv:
         fork_server.start()  # at the very start of a training, so that it imports at the same time as the driver
     _set_environment()
     _patch_vllm_version()
@@ -54,7 +56,7 @@ def apply_verl_patches() -> list[str]:
     return _applied
 
 
-def accelerator_present() -> bool:
+def _accelerator_present() -> bool:
     """Whether verl would pick an accelerator by itself, on this machine or on another of its Ray cluster.
 
     `VERL_PLATFORM`, verl's own switch, wins.
@@ -192,7 +194,7 @@ def _fewer_threads(config: Any) -> None:
     On two quiet cores a step of the nano model is 5 % slower with one; beside another process it was up to six times
     as fast.
     """
-    if getattr(config, "hidden_size", SPLIT) < SPLIT:
+    if getattr(config, "hidden_size", _SPLIT) < _SPLIT:
         import torch
 
         torch.set_num_threads(1)

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
 
+__all__ = ["CpuDevice", "PlatformCPU", "complete_torch_cpu"]
+
 
 class CpuDevice(str):
     """`"cpu"` where verl wants a device for `.to()`, `0` where it formats an index into `"cpu:{index}"`."""
@@ -23,7 +25,7 @@ class CpuDevice(str):
         return "0"
 
 
-def peak_memory(*_: Any) -> int:
+def _peak_memory(*_: Any) -> int:
     """Peak resident memory of this process in bytes; stands where verl asks for allocated device memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -33,10 +35,10 @@ def complete_torch_cpu() -> None:
     calls = {
         "empty_cache": lambda: None,
         "ipc_collect": lambda: None,
-        "max_memory_allocated": peak_memory,
-        "max_memory_reserved": peak_memory,
-        "memory_allocated": peak_memory,
-        "memory_reserved": peak_memory,
+        "max_memory_allocated": _peak_memory,
+        "max_memory_reserved": _peak_memory,
+        "memory_allocated": _peak_memory,
+        "memory_reserved": _peak_memory,
         "reset_peak_memory_stats": lambda *_: None,
         "mem_get_info": _free_and_total_memory,
         "get_rng_state": lambda *_: torch.get_rng_state(),

@@ -17,13 +17,15 @@ from typing import Any
 
 from ragen_verl.doctor.facts import memory
 
-FLOAT32 = 4
-MEGABYTE, GIGABYTE = 2**20, 2**30
+__all__ = ["LARGE", "SIZES", "Shape", "bucket", "cache_bytes", "micro_batch", "shape_of"]
+
+_FLOAT32 = 4
+_MEGABYTE, _GIGABYTE = 2**20, 2**30
 
 # a model of 2 billion parameters with the largest vocabulary in use
 LARGE = {"vocab_size": 262144, "hidden_size": 2560, "num_hidden_layers": 32, "intermediate_size": 10240}
 # other names of the same things
-NAMES = {
+_NAMES = {
     "hidden_size": ("hidden_size", "n_embd", "d_model", "dim"),
     "num_hidden_layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
@@ -55,7 +57,7 @@ class Shape:
         config = {**config, **config.get("text_config", {})}
 
         def read(name: str, usual: int) -> int:
-            found = (config.get(one) for one in NAMES.get(name, (name,)))
+            found = (config.get(one) for one in _NAMES.get(name, (name,)))
             return next((value for value in found if isinstance(value, int)), usual)
 
         hidden = read("hidden_size", LARGE["hidden_size"])
@@ -73,12 +75,12 @@ class Shape:
     @property
     def largest(self) -> int:
         """Bytes of the largest tensor, in float32: the embedding, or a block's fused projections."""
-        return FLOAT32 * self.hidden * max(self.vocabulary, 2 * self.inner, 3 * self.hidden)
+        return _FLOAT32 * self.hidden * max(self.vocabulary, 2 * self.inner, 3 * self.hidden)
 
     @property
     def pass_bytes(self) -> int:
         """Bytes that a token takes in a forward and backward pass: logits in six copies, activations of every block."""
-        return FLOAT32 * (6 * self.vocabulary + self.layers * (16 * self.hidden + 4 * self.inner))
+        return _FLOAT32 * (6 * self.vocabulary + self.layers * (16 * self.hidden + 4 * self.inner))
 
 
 @cache
@@ -102,7 +104,7 @@ def bucket(model: str) -> int:
 
     Only what is written of it takes memory. 16 at least.
     """
-    return max(16, ceil(shape_of(model).largest / MEGABYTE))
+    return max(16, ceil(shape_of(model).largest / _MEGABYTE))
 
 
 def cache_bytes(model: str, tokens: int) -> int:
@@ -112,8 +114,8 @@ def cache_bytes(model: str, tokens: int) -> int:
         model: folder or name.
         tokens: longest row, prompt and response.
     """
-    row = FLOAT32 * shape_of(model).layers * shape_of(model).cached * tokens
-    return max(GIGABYTE // 4, 2 * row, min(32 * row, memory() // 8))
+    row = _FLOAT32 * shape_of(model).layers * shape_of(model).cached * tokens
+    return max(_GIGABYTE // 4, 2 * row, min(32 * row, memory() // 8))
 
 
 def micro_batch(model: str, tokens: int, groups: int, group_size: int, ranks: int) -> int:

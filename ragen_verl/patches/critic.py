@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+__all__ = ["CRITIC_PATCHES"]
+
 
 def _critic_without_flash_attention(module: Any) -> None:
     """The critic's loader asks for flash-attention 2 whatever the recipe says (verl/utils/model.py:641-657)."""

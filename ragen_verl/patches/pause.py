@@ -12,6 +12,8 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
+__all__ = ["PAUSE_PATCHES"]
+
 
 def _pause_as_verl_asks(module: ModuleType) -> None:
     pause = module.AsyncLLM.pause_generation

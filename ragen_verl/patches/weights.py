@@ -17,6 +17,8 @@ from typing import Any
 
 import wrapt
 
+__all__ = ["PATIENCE", "POLL", "WEIGHT_PATCHES", "WatchedSocket", "of_this_cluster"]
+
 POLL = 0.5
 """Seconds between two looks at the engine while it loads a bucket."""
 

@@ -28,6 +28,8 @@ from ragen_verl.names import ESTIMATOR
 from ragen_verl.training.batch import RowKey, TrajectoryBatch, indices
 from ragen_verl.training.overrides import configured
 
+__all__ = ["Context", "estimating", "halved", "register", "using"]
+
 
 @dataclass(frozen=True)
 class Context:

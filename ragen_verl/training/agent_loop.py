@@ -27,6 +27,8 @@ from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.rows import Row, rows_of
 from ragen_verl.rollout.trajectory import RECORD, Offsets, Trajectory
 
+__all__ = ["Engine", "RagenAgentLoop", "RagenOutput", "to_outputs"]
+
 
 class RagenOutput(AgentLoopOutput):
     """verl's output with a reward per token: each turn's on its last sampled token."""

@@ -19,6 +19,19 @@ from transfer_queue import KVBatchMeta
 
 from ragen_verl.rollout.trajectory import RECORD, rounded
 
+__all__ = [
+    "RowKey",
+    "RowTurns",
+    "TrajectoryBatch",
+    "TrajectoryReader",
+    "entropies",
+    "fill_tokens",
+    "indices",
+    "keep_rows",
+    "padding_rows",
+    "weigh_advantages",
+]
+
 
 class RowKey(NamedTuple):
     """The parts of verl's key of a row: group, trajectory in the group, position of the row in the trajectory."""

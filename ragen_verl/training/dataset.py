@@ -16,7 +16,9 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import AGENT_LOOP
 
-ENDLESS = 1_000_000
+__all__ = ["EnvDataset"]
+
+_ENDLESS = 1_000_000
 """Steps of training data; a run's length is `trainer.total_training_steps`."""
 
 
@@ -61,7 +63,7 @@ class EnvDataset(Dataset):
         ragen = RagenConfig.from_omegaconf(config.ragen)
         names = ("train",) if self.split == "train" else ("val", "generalisation")
         self.blocks = {name: ragen.splits[name] for name in names if name in ragen.splits}
-        self.length = sum(one.groups for one in self.blocks.values()) * (ENDLESS if self.split == "train" else 1)
+        self.length = sum(one.groups for one in self.blocks.values()) * (_ENDLESS if self.split == "train" else 1)
         if max_samples > 0:
             self.length = min(self.length, max_samples)
 

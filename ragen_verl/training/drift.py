@@ -27,6 +27,8 @@ from verl.workers.utils.padding import response_from_nested
 from ragen_verl.diagnostics.drift import THRESHOLD, token_drift
 from ragen_verl.training.staleness import fresh_rows
 
+__all__ = ["batch_drift", "nested_drift"]
+
 
 def batch_drift(
     batch: KVBatchMeta, step: int, threshold: float = THRESHOLD, actor: Any = None, temperature: float = 1.0

@@ -23,7 +23,9 @@ from verl.workers.utils.padding import no_padding_2_padding
 
 from ragen_verl.errors import RecipeError
 
-COMPONENTS = ("task", "entropy", "kl")
+__all__ = ["gradient_norms"]
+
+_COMPONENTS = ("task", "entropy", "kl")
 
 
 def gradient_norms(worker: Any, data: TensorDict) -> dict[str, float] | None:
@@ -44,7 +46,7 @@ def gradient_norms(worker: Any, data: TensorDict) -> dict[str, float] | None:
     config = omega_conf_to_dataclass(settings)
     losses = {"task": _task_loss, "entropy": _entropy_loss, "kl": _kl_loss}
     norms: dict[str, float] = {}
-    for component in COMPONENTS:
+    for component in _COMPONENTS:
         if component == "kl" and "ref_log_prob" not in data:
             continue
         tu.assign_non_tensor(data, calculate_entropy=component == "entropy")

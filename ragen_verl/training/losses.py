@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["POLICY_LOSSES", "TURN_MEAN", "PolicyLoss", "policy_loss", "turn_mean", "turn_weights"]
+__all__ = ["GIVEN", "POLICY_LOSSES", "TURN_MEAN", "PolicyLoss", "policy_loss", "turn_mean", "turn_weights"]
 
 TURN_MEAN = "ragen_turn_mean"
 

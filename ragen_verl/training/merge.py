@@ -17,6 +17,8 @@ from safetensors import safe_open
 from verl.model_merger.base_model_merger import ModelMergerConfig
 from verl.model_merger.fsdp_model_merger import FSDPModelMerger
 
+__all__ = ["merge"]
+
 
 def merge(shards: Path, folder: Path) -> None:
     """Write the shards of a checkpoint's actor as a Hugging Face folder.

@@ -9,6 +9,8 @@ from omegaconf import DictConfig
 from ragen_verl.config import RagenConfig
 from ragen_verl.training.step_plan import ModelPass
 
+__all__ = ["passes"]
+
 
 def passes(config: DictConfig, ragen: RagenConfig, kept: int, *, reference: bool, critic: bool) -> dict[str, ModelPass]:
     """Name -> pass, in the order in which a step makes them.

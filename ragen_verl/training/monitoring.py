@@ -25,6 +25,8 @@ from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.drift import batch_drift
 from ragen_verl.training.probes import MutualInformationProbe, gradient_signal
 
+__all__ = ["TrainingMonitor"]
+
 
 class TrainingMonitor:
     """Takes every step's metrics in; its state is that of metrics.jsonl, so a resumed run goes on where it was.

@@ -19,6 +19,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["PACKAGES", "check_nodes"]
+
 PACKAGES = ("ragen-verl", "verl", "torch", "transformers", "tensordict", "TransferQueue")
 """Packages whose objects and messages are sent between the nodes."""
 

@@ -16,7 +16,9 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from ragen_verl.training.batch import RowKey
 
-Reasons = tuple[set[str], set[str], set[str], Counter]
+__all__ = ["OldestGroups", "oldest"]
+
+_Reasons = tuple[set[str], set[str], set[str], Counter]
 """verl's uids of groups to throw away: stale, of equal returns, failed; and counts of the second."""
 
 
@@ -50,13 +52,13 @@ class OldestGroups(ReplayBufferAsync):
         self.lost, self.allowed = 0, batch_size
         return super().sample(global_steps, partition_id, batch_size)
 
-    def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> Reasons:
+    def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> _Reasons:
         """verl's, without failed groups that left a row."""
         stale, equal, failed, counts = super()._terminal_eviction_reasons(global_steps, partition_id)
         return stale, equal, failed - {RowKey.parse(key).uid for key in self.partitions[partition_id]}, counts
 
     def _evict_terminal_groups(
-        self, global_steps: int, partition_id: str, eviction_reasons: Reasons
+        self, global_steps: int, partition_id: str, eviction_reasons: _Reasons
     ) -> tuple[set[str], int, int, dict]:
         """verl's, up to a bound."""
         self.lost += len(eviction_reasons[2])

@@ -10,6 +10,8 @@ from omegaconf import DictConfig
 
 from ragen_verl.names import ACTOR
 
+__all__ = ["WorkerGroupProxy", "carrying", "configured", "kl_over_real_rows"]
+
 
 @contextmanager
 def configured(block: DictConfig, **values: Any) -> Iterator[None]:
@@ -55,7 +57,7 @@ def carrying(trainer: Any, group: str, **values: Any) -> Iterator[None]:
         setattr(trainer, group, workers)
 
 
-class RealRowsKL:
+class _RealRowsKL:
     """verl's controller of the KL in the reward, with the mean over the rows that are no padding.
 
     verl averages over all rows (trainer/ppo/ray_trainer.py, `apply_kl_penalty`), and padding has a KL of 0. So the mean
@@ -86,7 +88,7 @@ def kl_over_real_rows(trainer: Any, metrics: dict[str, Any], rows: int, padded: 
     if control is None:
         yield
         return
-    trainer.kl_ctrl_in_reward = RealRowsKL(control, rows)
+    trainer.kl_ctrl_in_reward = _RealRowsKL(control, rows)
     try:
         yield
         metrics[f"{ACTOR}/reward_kl_penalty"] *= padded / rows

@@ -33,7 +33,18 @@ from ragen_verl.names import GRADIENT_SIGNAL, MUTUAL_INFORMATION
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.gradient_norms import gradient_norms
 
-MESH = "actor"  # verl's name for the actor's workers as data-parallel ranks
+__all__ = [
+    "MutualInformationProbe",
+    "Places",
+    "cross_rows",
+    "data_parallel_ranks",
+    "gradient_signal",
+    "lay_out",
+    "row_sums",
+    "update_rows",
+]
+
+_MESH = "actor"  # verl's name for the actor's workers as data-parallel ranks
 
 
 # -- mutual information -----------------------------------------------------------------------------------------------
@@ -105,7 +116,7 @@ class MutualInformationProbe:
         metrics: dict[str, float] = {}
         for name, (plan, said) in parts.items():
             cells = [(context, thought) for thought in said for context in plan.contexts]
-            scores = np.array(log_probs(trainer, cells)).reshape(len(said), len(plan.contexts))
+            scores = np.array(_log_probs(trainer, cells)).reshape(len(said), len(plan.contexts))
             found = mi.measure(scores, plan.own, [len(thought) for thought in said], self.ema, name)
             metrics |= {f"{MUTUAL_INFORMATION}/{name}/{key}": value for key, value in found.items()}
             metrics[f"{MUTUAL_INFORMATION}/{name}/forward_tokens"] = float(plan.tokens)
@@ -145,7 +156,7 @@ def _turns(
     return found, sum(len(row) for rows in data.values() for row in rows)
 
 
-def log_probs(trainer: Any, cells: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
+def _log_probs(trainer: Any, cells: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
     """log p(response | prompt) of every (prompt ids, response ids) under the present actor, in nats.
 
     It uses the temperature of the sampling, so that this is the policy that sampled the trajectories.
@@ -311,9 +322,9 @@ def _ragged(rows: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def data_parallel_ranks(group: Any) -> int:
     """The number of data-parallel ranks of the actor's workers, asked once (as in trainer_base.py:1611-1617)."""
-    if MESH not in group._dispatch_info:
-        group._dispatch_info[MESH] = group._query_dispatch_info(MESH)
-    return max(group._dispatch_info[MESH]) + 1
+    if _MESH not in group._dispatch_info:
+        group._dispatch_info[_MESH] = group._query_dispatch_info(_MESH)
+    return max(group._dispatch_info[_MESH]) + 1
 
 
 def _on_workers(trainer: Any, function: Any, data: TensorDict) -> Any:
@@ -323,7 +334,7 @@ def _on_workers(trainer: Any, function: Any, data: TensorDict) -> Any:
     same way as for `compute_log_prob`.
     """
     group = trainer.actor_rollout_wg
-    (parts,), _ = dispatch_lazy_compute_data_proto(MESH, group, data)
+    (parts,), _ = dispatch_lazy_compute_data_proto(_MESH, group, data)
     # on a worker that several roles share, the method is named after the role, and so is its class here
     method = type(group.execute_with_func_generator).__name__
     results = group.execute_all_sync(method, [function] * group.world_size, parts)

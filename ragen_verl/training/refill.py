@@ -19,6 +19,8 @@ from ragen_verl.filter import group_scores
 from ragen_verl.names import ROLLOUT
 from ragen_verl.numerics import ZERO_STD
 
+__all__ = ["Refill", "informative", "round_size"]
+
 
 def informative(returns: list[float], groups: list, excluded: list[bool]) -> int:
     """Groups with at least two trajectories that count and whose raw returns differ."""

@@ -11,6 +11,8 @@ from transfer_queue import KVBatchMeta
 from ragen_verl.names import MIXED_WEIGHTS, STALENESS_MAX, STALENESS_MEAN
 from ragen_verl.training.batch import TrajectoryBatch, padding_rows
 
+__all__ = ["fresh_rows", "staleness"]
+
 
 def staleness(batch: KVBatchMeta, played: TrajectoryBatch, step: int) -> dict[str, float]:
     """How far behind the trajectories of a step are.

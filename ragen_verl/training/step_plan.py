@@ -19,6 +19,8 @@ from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_
 
 from ragen_verl.training.batch import TrajectoryBatch
 
+__all__ = ["ModelPass", "StepPlan", "rows_per_rank", "spread_environments"]
+
 
 @dataclass(frozen=True)
 class ModelPass:

@@ -10,6 +10,8 @@ from typing import Any
 
 from ragen_verl.rollout.record import messages, transcript
 
+__all__ = ["FOLDERS", "Record", "samples", "write_inside"]
+
 Record = Mapping[str, Any]
 
 FOLDERS = {"TENSORBOARD_DIR": "tensorboard", "WANDB_DIR": ".", "TRACKIO_DIR": "trackio"}

@@ -49,10 +49,12 @@ from ragen_verl.training.step_plan import ModelPass, StepPlan
 from ragen_verl.training.trackers import samples, write_inside
 from ragen_verl.training.watchdog import Watchdog
 
-POLL_SECONDS = 0.02
+__all__ = ["AgentTrainer"]
+
+_POLL_SECONDS = 0.02
 
 
-class NothingToTrainOn(Exception):
+class _NothingToTrainOn(Exception):
     """The filter left no group of a step.
 
     Args:
@@ -173,7 +175,7 @@ class AgentTrainer(PPOTrainer):
     def _build_replay_buffer(self) -> Any:
         """verl's buffer, asked more often than every two seconds (a constructor argument without a config key)."""
         buffer = super()._build_replay_buffer()
-        buffer.poll_interval = POLL_SECONDS
+        buffer.poll_interval = _POLL_SECONDS
         if not self.ragen.filter.refills:
             return buffer
         return Refill(
@@ -192,7 +194,7 @@ class AgentTrainer(PPOTrainer):
         try:
             batch = super()._step_once(metrics, timing_raw, sample_batch_size)
             self._empty_steps = 0
-        except NothingToTrainOn as nothing:
+        except _NothingToTrainOn as nothing:
             batch = nothing.batch
             self._empty_steps += 1
         metrics[EMPTY_STEP] = float(self._empty_steps > 0)
@@ -209,7 +211,7 @@ class AgentTrainer(PPOTrainer):
         played = self._reader.read(batch)
         kept = self._select(batch, played, metrics)
         if not kept:
-            raise NothingToTrainOn(batch)
+            raise _NothingToTrainOn(batch)
         trained = played.select(kept)
         self._plan = plan = StepPlan.of(trained, data_parallel_ranks(self.actor_rollout_wg), self._passes(len(kept)))
         batch = super()._balance_batch(episodes.keep_rows(batch, trained.row_keys), metrics=metrics, **kwargs)

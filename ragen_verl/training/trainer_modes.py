@@ -14,6 +14,8 @@ from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.staleness import staleness
 from ragen_verl.training.trainer import AgentTrainer
 
+__all__ = ["RagenAsyncTrainer", "RagenTrainer"]
+
 
 @register_trainer(TRAINER)
 class RagenTrainer(AgentTrainer, PPOTrainerSync):

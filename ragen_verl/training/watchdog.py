@@ -14,6 +14,8 @@ from typing import Any
 
 import ray
 
+__all__ = ["LOOK_SECONDS", "STALLED", "Watchdog"]
+
 STALLED = 70
 """Exit code of the trainer's process (EX_SOFTWARE)."""
 

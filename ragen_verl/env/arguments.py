@@ -8,6 +8,8 @@ from typing import Any
 
 from ragen_verl.errors import BadEnvKwargs
 
+__all__ = ["check_choice", "check_number", "check_probability", "check_seconds", "check_switch", "check_whole"]
+
 
 def check_whole(what: str, value: Any, low: int, high: float = inf) -> None:
     """Raise BadEnvKwargs unless `value` is an integer from `low` to `high`; `what` names the argument."""

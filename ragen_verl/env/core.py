@@ -18,6 +18,8 @@ from gymnasium.spaces import Space, Text
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["Env", "Names", "Step"]
+
 # Makes the stream of the dynamics different from every stream that the initial-state generator could spawn.
 _DYNAMICS_KEY = 0x64796E61
 _MAX_TEXT = 100_000

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import httpx
 
+__all__ = ["client"]
+
 
 @cache
 def client(proxies: bool = True) -> httpx.Client:

@@ -34,6 +34,22 @@ import gymnasium
 from ragen_verl.env.core import Env
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv, nearest
 
+__all__ = [
+    "ADAPTERS",
+    "GROUP",
+    "adapters",
+    "as_env",
+    "builder",
+    "check",
+    "faults",
+    "ids",
+    "isolation",
+    "make",
+    "playable",
+    "register",
+    "resolve",
+]
+
 GROUP = "ragen_verl.envs"
 ADAPTERS = "ragen_verl.env_adapters"
 _ID = re.compile(r"(?P<name>[A-Za-z0-9][\w./-]*)-v(?P<version>\d+)")

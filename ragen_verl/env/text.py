@@ -11,6 +11,8 @@ from gymnasium.spaces import Text
 
 from ragen_verl.env.core import Env
 
+__all__ = ["AnyText", "FreeTextEnv", "encodable", "parse_call", "sanitise"]
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 _BLANKS = re.compile(r"\s+")
 _CALL = re.compile(r"\s*(?:(\w{1,20})\s*\[|<(\w{1,20})>)")

@@ -18,8 +18,10 @@ from typing import Any, TypeVar
 
 from ragen_verl.env.core import Env, Step
 
-T = TypeVar("T")
-FLAGS = ("success", "action_is_valid", "action_is_effective")
+__all__ = ["Broken", "Calls", "shown"]
+
+_T = TypeVar("_T")
+_FLAGS = ("success", "action_is_valid", "action_is_effective")
 
 
 class Broken(Exception):
@@ -54,7 +56,7 @@ class Calls:
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
-    def supervised(self, function: Callable[[], T]) -> T:
+    def supervised(self, function: Callable[[], _T]) -> _T:
         """Run `function` in a thread and return its result, or raise its exception.
 
         Raises:
@@ -95,7 +97,7 @@ class Calls:
         now = time.monotonic()
         return next((where for since, where in list(self._running.values()) if now - since > self.limit), None)
 
-    def call(self, where: str, function: Callable[[], T], times: int = 1) -> T:
+    def call(self, where: str, function: Callable[[], _T], times: int = 1) -> _T:
         """Run `function`, which the report calls `where`; it may take `times` the limit of a single call.
 
         Raises:
@@ -132,7 +134,7 @@ class Calls:
         result = self.call(where, lambda: env.reset(seed=seed, options={"rollout_index": rollout_index}))
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
             raise Broken("results", f"{where} returned {shown(result)}, not (observation, info)")
-        check_text(env, result[0], where)
+        _check_text(env, result[0], where)
         return result[0]
 
     def step(self, env: Env, action: str) -> Step:
@@ -142,18 +144,18 @@ class Calls:
         if not (isinstance(result, tuple) and len(result) == 5):
             raise Broken("results", f"{where} returned {shown(result)}, not five values")
         step = Step(*result)
-        check_text(env, step.observation, where)
-        check_reward(step.reward, where)
+        _check_text(env, step.observation, where)
+        _check_reward(step.reward, where)
         if not isinstance(step.info, dict):
             raise Broken("results", f"the info of {where} is {shown(step.info)}, not a dict")
-        if missing := [flag for flag in FLAGS if flag not in step.info]:
+        if missing := [flag for flag in _FLAGS if flag not in step.info]:
             raise Broken("results", f"the info of {where} lacks {', '.join(missing)}")
         if not all(isinstance(end, bool) for end in (step.terminated, step.truncated)):
             raise Broken("results", f"terminated or truncated of {where} is no bool")
         return step
 
 
-def check_text(env: Env, observation: Any, where: str) -> None:
+def _check_text(env: Env, observation: Any, where: str) -> None:
     """Raise Broken unless the observation is a text that a tokenizer accepts and the space contains."""
     if not isinstance(observation, str):
         raise Broken("observations", f"the observation of {where} is {shown(observation)}, not text")
@@ -167,7 +169,7 @@ def check_text(env: Env, observation: Any, where: str) -> None:
         raise Broken("observations", f"the observation of {where} is outside observation_space: it {why}")
 
 
-def check_reward(reward: Any, where: str) -> None:
+def _check_reward(reward: Any, where: str) -> None:
     """Raise Broken unless the reward is a finite number."""
     try:
         finite = not isinstance(reward, str) and math.isfinite(float(reward))

@@ -13,6 +13,8 @@ from ragen_verl.env_checker.profile import Profile
 from ragen_verl.env_checker.record import Event, episode
 from ragen_verl.env_checker.subject import Subject
 
+__all__ = ["Case", "Unchecked"]
+
 
 class Unchecked(Exception):
     """A rule does not apply; the message says why."""

@@ -14,6 +14,8 @@ from ragen_verl.env_checker.rules import IN_CALLS, RULES
 from ragen_verl.env_checker.subject import Subject
 from ragen_verl.errors import RecipeError
 
+__all__ = ["check"]
+
 
 def check(
     subject: Subject,

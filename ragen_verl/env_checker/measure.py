@@ -17,9 +17,11 @@ from ragen_verl.env_checker.subject import Subject
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.protocol import Protocol
 
+__all__ = ["NANO", "load_tokenizer", "measure"]
+
 NANO = "nano"
 _ENOUGH_SECONDS = 5.0
-PERCENTILES = (50, 90, 99, 100)
+_PERCENTILES = (50, 90, 99, 100)
 
 
 def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = NANO) -> dict[str, Any]:
@@ -84,8 +86,8 @@ def _steps(
 
 
 def _percentiles(seconds: list[float]) -> dict[str, float]:
-    found = np.percentile(seconds, PERCENTILES) * 1e3
-    return {f"p{percent}": float(value) for percent, value in zip(PERCENTILES, found, strict=True)}
+    found = np.percentile(seconds, _PERCENTILES) * 1e3
+    return {f"p{percent}": float(value) for percent, value in zip(_PERCENTILES, found, strict=True)}
 
 
 def load_tokenizer(path: str) -> Any:

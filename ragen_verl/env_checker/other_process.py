@@ -16,7 +16,9 @@ from ragen_verl.env_checker.calls import Broken, Calls
 from ragen_verl.env_checker.record import episode, fingerprint
 from ragen_verl.env_checker.subject import Subject
 
-START_SECONDS = 60.0
+__all__ = ["fingerprints", "prints"]
+
+_START_SECONDS = 60.0
 """The time that the process may take in addition to the calls of the environments."""
 
 
@@ -39,7 +41,7 @@ def fingerprints(subjects: Sequence[Subject], seeds: int, steps: int, limit: flo
             capture_output=True,
             text=True,
             env=environment,
-            timeout=START_SECONDS + limit * len(requests),
+            timeout=_START_SECONDS + limit * len(requests),
         )
         lines, reason = done.stdout.splitlines(), f"it ended with code {done.returncode}: {done.stderr.strip()[-300:]}"
     except subprocess.TimeoutExpired as late:
@@ -59,7 +61,7 @@ def prints(subject: Subject, seeds: int, steps: int, calls: Calls) -> list[str]:
     return found
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
     """The answer to one request, in the other process."""
     calls = Calls(request["limit"], backstop=True)
     try:
@@ -73,5 +75,5 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     for one in json.load(sys.stdin):
-        print(json.dumps({"check": answer(one)}), flush=True)
+        print(json.dumps({"check": _answer(one)}), flush=True)
     os._exit(0)  # a call that hangs must not keep the process alive

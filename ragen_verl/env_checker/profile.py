@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["FULL", "QUICK", "Profile"]
+
 _SLOW = 0.02  # seconds of a step
 _EPISODE = 1.0  # seconds that the steps of an episode of a slow environment may take together
 

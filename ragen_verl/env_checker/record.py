@@ -12,6 +12,8 @@ import numpy as np
 from ragen_verl.env.core import Env
 from ragen_verl.env_checker.calls import Calls
 
+__all__ = ["Event", "Oracle", "chooser", "difference", "episode", "fingerprint", "moves", "plan", "random_action"]
+
 _PLAYER = 0x706C6179  # makes the players' generators differ from every generator that an environment seeds
 Event = list[Any]
 Oracle = Literal["followed", "ignored", "unasked"]

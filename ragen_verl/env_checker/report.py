@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-SHOWN = 3
+__all__ = ["Report", "Verdict"]
+
+_SHOWN = 3
 """The number of findings that are kept for one rule; further ones usually repeat them."""
 
 
@@ -53,7 +55,7 @@ class Report:
     def add(self, rule: str, problem: str) -> None:
         """Add a finding, once, and only a few for each rule."""
         problems = self.rules[rule].problems
-        if problem not in problems and len(problems) < SHOWN:
+        if problem not in problems and len(problems) < _SHOWN:
             problems.append(problem)
 
     def as_json(self) -> dict[str, Any]:

@@ -37,8 +37,22 @@ from ragen_verl.env_checker.rules_of_play import budget, oracle, sizes, success
 from ragen_verl.env_checker.state import parts
 from ragen_verl.env_checker.texts import HOSTILE, spellings
 
-ROLLOUTS = 8
-MOST_ACTIONS = 100_000
+__all__ = [
+    "IN_CALLS",
+    "RULES",
+    "copies",
+    "describe",
+    "generators",
+    "groups",
+    "instances",
+    "interface",
+    "processes",
+    "seeds",
+    "texts",
+]
+
+_ROLLOUTS = 8
+_MOST_ACTIONS = 100_000
 _FEWEST_WORDS = 8  # an observation with fewer words cannot contain the task
 _GLOBALS = ((1, 2), (3, 4))  # seeds of the global generators, which must make no difference
 
@@ -62,8 +76,8 @@ def interface(case: Case) -> Iterator[str]:
             yield "an action's name holds ||, which separates actions"
     if not isinstance(env.max_actions, int) or isinstance(env.max_actions, bool) or env.max_actions < 1:
         yield f"max_actions is {shown(env.max_actions)}: make it a whole number of 1 or more"
-    elif env.max_actions > MOST_ACTIONS:
-        yield f"max_actions is {env.max_actions:,}: no context holds so many actions, {MOST_ACTIONS:,} at most"
+    elif env.max_actions > _MOST_ACTIONS:
+        yield f"max_actions is {env.max_actions:,}: no context holds so many actions, {_MOST_ACTIONS:,} at most"
     if not all(isinstance(text, str) for pair in dict(env.symbols).items() for text in pair):
         yield f"symbols is {shown(dict(env.symbols))}: map symbols to their meaning, both texts"
     yield from _gymnasium(case)
@@ -134,7 +148,7 @@ def groups(case: Case) -> Iterator[str]:
     env = case.build()
     apart = False
     for seed in case.seeds():
-        played = [next(episode(env, seed, rollout_index, 0, case.calls)) for rollout_index in range(ROLLOUTS)]
+        played = [next(episode(env, seed, rollout_index, 0, case.calls)) for rollout_index in range(_ROLLOUTS)]
         for rollout_index, start in enumerate(played):
             if start != played[0]:
                 names = ("observation", "instruction", "actions", "symbols", "max_actions")
@@ -146,7 +160,7 @@ def groups(case: Case) -> Iterator[str]:
             [event[1:] for event in _same_actions(case, env, seed, rollout_index)] for rollout_index in (0, 1)
         )
         apart = apart or first != other
-    case.facts["rollouts"] = {"same_start": ROLLOUTS, "transitions_differ": apart}
+    case.facts["rollouts"] = {"same_start": _ROLLOUTS, "transitions_differ": apart}
 
 
 def _hidden(case: Case, seed: int) -> Iterator[str]:

@@ -11,6 +11,8 @@ from ragen_verl.env_checker.record import chooser, difference, plan, random_acti
 from ragen_verl.env_checker.scores import ENDS, play_all
 from ragen_verl.rollout.trajectory import StopReason
 
+__all__ = ["budget", "oracle", "sizes", "success"]
+
 
 def oracle(case: Case) -> Iterator[str]:
     """`oracle` plans valid actions, wins, and leaves the world and its generators alone."""

@@ -27,14 +27,16 @@ from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.trajectory import StopReason, Trajectory
 
+__all__ = ["ENDS", "play_all"]
+
 ENDS = {str(reason) for reason in StopReason} - {str(StopReason.ENV_ERROR), str(StopReason.ENGINE_ERROR)}
 """The stop reasons that do not mean a failure of environment or engine."""
 
 _LONG = 50_000_000  # characters, so that no episode is cut because of its length
-Player = Callable[[Env, np.random.Generator, str], str]
+_Player = Callable[[Env, np.random.Generator, str], str]
 
 
-class Characters(Chat):
+class _Characters(Chat):
     """Replaces `ChatTokens`: the ids are code points, so that any text passes unchanged."""
 
     def initial(self, system: str, user: str) -> list[int]:
@@ -54,7 +56,7 @@ class Characters(Chat):
         return "".join(map(chr, ids))
 
 
-def players(calls: Calls) -> dict[str, Player]:
+def _players(calls: Calls) -> dict[str, _Player]:
     """The random player, and the player that follows the environment's plan, which is computed before every action."""
 
     def follow(env: Env, rng: np.random.Generator, state: str) -> str:
@@ -66,12 +68,12 @@ def players(calls: Calls) -> dict[str, Player]:
 def play_all(subject: Subject, profile: Profile, calls: Calls) -> dict[str, dict[str, Any] | None]:
     """The scores of both players; None for an oracle that has no plan for any of the seeds."""
     found: dict[str, dict[str, Any] | None] = {}
-    for name, player in players(calls).items():
+    for name, player in _players(calls).items():
         if name == "oracle" and not _plans(subject, profile, calls):
             found[name] = None
             continue
         seeds = range(profile.episodes)
-        found[name] = score(asyncio.run(_episodes(subject, profile, player, seeds, calls)))
+        found[name] = _score(asyncio.run(_episodes(subject, profile, player, seeds, calls)))
     return found
 
 
@@ -85,14 +87,14 @@ def _plans(subject: Subject, profile: Profile, calls: Calls) -> bool:
 
 
 async def _episodes(
-    subject: Subject, profile: Profile, player: Player, seeds: Sequence[int], calls: Calls
+    subject: Subject, profile: Profile, player: _Player, seeds: Sequence[int], calls: Calls
 ) -> list[Trajectory]:
     with EnvWorkers(1) as workers:
         return [await _episode(subject, profile, player, seed, calls, workers) for seed in seeds]
 
 
 async def _episode(
-    subject: Subject, profile: Profile, player: Player, seed: int, calls: Calls, workers: EnvWorkers
+    subject: Subject, profile: Profile, player: _Player, seed: int, calls: Calls, workers: EnvWorkers
 ) -> Trajectory:
     env = calls.build(subject.build)
     rng = chooser(seed)
@@ -118,7 +120,7 @@ async def _episode(
         seed=seed,
         rollout_index=0,
         protocol=protocol,
-        chat=Characters(),  # type: ignore[arg-type]  # code points are its ids
+        chat=_Characters(),  # type: ignore[arg-type]  # code points are its ids
         generate=answer,
         limits=Limits(response_length=_LONG, context_length=2 * _LONG, step_timeout=profile.limit),
         workers=workers,
@@ -127,7 +129,7 @@ async def _episode(
     )
 
 
-def score(played: Sequence[Trajectory]) -> dict[str, Any]:
+def _score(played: Sequence[Trajectory]) -> dict[str, Any]:
     """Means over episodes: `success`, `return` with its standard `error` (None for one episode), number of `actions`.
 
     `stops` counts the stop reasons, `error_text` is the text of the first failure. `valid` is the share of valid

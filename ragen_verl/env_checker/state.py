@@ -12,6 +12,8 @@ from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Env
 from ragen_verl.env.hosting.session import SessionEnv
 
+__all__ = ["parts"]
+
 _GENERATORS = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random, GlobalRandomness)
 _OWN = ("rollout_index", "_dynamics", "_reset_options")
 _DEEPEST = 6

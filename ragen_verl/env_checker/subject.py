@@ -12,6 +12,8 @@ from ragen_verl.env.core import Env
 from ragen_verl.env.hosting.process import EnvProcesses
 from ragen_verl.env.registry import as_env, isolation, make, playable
 
+__all__ = ["Subject"]
+
 
 @dataclass(frozen=True)
 class Subject:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+__all__ = ["HOSTILE", "spellings"]
+
 #: Empty and huge texts, control characters, code, similar characters, nested tags, invalid numbers; ordered by length.
 HOSTILE: tuple[str, ...] = (
     "",

@@ -10,6 +10,8 @@ import gymnasium
 
 from ragen_verl.env.adapters.gymnasium import GymnasiumEnv
 
+__all__ = ["BuiltEnv", "Declared"]
+
 
 class BuiltEnv(GymnasiumEnv):
     """The adapter of a plain gymnasium environment that has been built already.

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-MOST_NUMBERS = 512
+__all__ = ["plain", "too_large", "words"]
+
+_MOST_NUMBERS = 512
 _COLOURED = re.compile(r"\x1b\[[0-9;]*m(.+?)\x1b\[0m")
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -29,7 +31,7 @@ def too_large(space: spaces.Space) -> str | None:
         return None
     if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)):
         count = int(np.prod(space.shape))
-        return None if count <= MOST_NUMBERS else f"{count} numbers, more than {MOST_NUMBERS}"
+        return None if count <= _MOST_NUMBERS else f"{count} numbers, more than {_MOST_NUMBERS}"
     return f"the space {space} has no words for it"
 
 

@@ -14,6 +14,19 @@ from ragen_verl.env.core import Names, Step
 from ragen_verl.env.text import FreeTextEnv, encodable
 from ragen_verl.errors import MissingExtra, RecipeError, UnknownEnv, adding, nearest
 
+__all__ = [
+    "MOST_ACTIONS",
+    "QUESTION",
+    "ExternalEnv",
+    "cut",
+    "need",
+    "needs_nltk",
+    "one_line",
+    "reject",
+    "sendable",
+    "unknown",
+]
+
 QUESTION = "Answer the question. Give the answer alone, in the form that is asked for."
 """The instruction where an episode is one question."""
 
@@ -41,19 +54,19 @@ def unknown(name: str, known: Iterable[str], what: str) -> UnknownEnv:
     return UnknownEnv(f"{what} has no environment {name!r}: {hint}")
 
 
-def check_budget(prefix: str, max_actions: Any) -> None:
+def _check_budget(prefix: str, max_actions: Any) -> None:
     """Raise BadEnvKwargs unless `max_actions` is None or an integer above 0."""
     if max_actions is not None:
         check_whole(f"{prefix}: max_actions", max_actions, 1)
 
 
-def check_success_return(prefix: str, success_return: Any) -> None:
+def _check_success_return(prefix: str, success_return: Any) -> None:
     """Raise BadEnvKwargs unless `success_return` is None or a number."""
     if success_return is not None:
         check_number(f"{prefix}: success_return", success_return)
 
 
-def finite(reward: Any, name: str) -> float:
+def _finite(reward: Any, name: str) -> float:
     """Return a reward as a float.
 
     Raises:
@@ -82,8 +95,8 @@ class ExternalEnv(FreeTextEnv):
 
     def __init__(self, name: str, max_actions: int | None, success_return: float | None) -> None:
         prefix = name.partition(":")[0]
-        check_budget(prefix, max_actions)
-        check_success_return(prefix, success_return)
+        _check_budget(prefix, max_actions)
+        _check_success_return(prefix, success_return)
         self.name = name
         self.success_return = success_return
         if max_actions is not None:
@@ -144,7 +157,7 @@ class ExternalEnv(FreeTextEnv):
             valid: whether the package understood the action.
             effective: whether it changed something; None: it did if the observation changed or the episode is over.
         """
-        value = finite(reward, self.name)
+        value = _finite(reward, self.name)
         self._sum += value
         self._over = (bool(terminated), bool(truncated and not terminated))
         if self.success_return is not None:

@@ -25,6 +25,8 @@ from ragen_verl.env.adapters.reasoning_gym import harmless
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra
 
+__all__ = ["GemEnv"]
+
 _MOST_CHARACTERS = 10_000
 _LONGEST_FORMULA = 500
 _ALMOST = 1e-6  # ten times 0.1 is a little less than 1

@@ -17,6 +17,8 @@ from ragen_verl.env.arguments import check_whole
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra
 
+__all__ = ["MINIGRID", "GymnasiumEnv"]
+
 MINIGRID = ("MiniGrid-", "BabyAI-")
 """The beginnings of the ids that `adapters.minigrid` draws."""
 

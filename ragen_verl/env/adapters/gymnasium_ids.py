@@ -7,6 +7,8 @@ from typing import Any
 from ragen_verl.env.adapters.gymnasium import MINIGRID, GymnasiumEnv
 from ragen_verl.env.adapters.minigrid import MiniGridEnv
 
+__all__ = ["build"]
+
 
 def build(id: str, **kwargs: Any) -> GymnasiumEnv:
     """Return the environment behind "gymnasium:`id`"; those of MiniGrid are drawn as "minigrid:`id`" draws them."""

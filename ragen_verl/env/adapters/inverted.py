@@ -9,6 +9,8 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+__all__ = ["Ask", "Inverted", "Messages"]
+
 _IDLE_SECONDS = 3600.0
 
 Messages = tuple[tuple[str, str], ...]

@@ -10,6 +10,8 @@ from ragen_verl.env.adapters.external import need
 from ragen_verl.env.adapters.gymnasium import MINIGRID, GymnasiumEnv
 from ragen_verl.errors import BadEnvKwargs
 
+__all__ = ["MiniGridEnv"]
+
 _ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 _FACING = ("east", "south", "west", "north")
 _PLAYER = ">v<^"

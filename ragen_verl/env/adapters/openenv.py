@@ -12,6 +12,8 @@ from ragen_verl.env.core import Step
 from ragen_verl.env.http import client
 from ragen_verl.errors import BadEnvKwargs
 
+__all__ = ["OpenEnvEnv"]
+
 _MOST_CHARACTERS = 100_000
 _HIDDEN = ("done", "reward", "metadata")
 _SCHEMA_SECONDS = 10

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+__all__ = ["GlobalRandomness"]
+
 _LOCK = threading.RLock()
 _WORD = 2**32
 

@@ -11,6 +11,8 @@ from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs
 
+__all__ = ["ReasoningGymEnv", "harmless"]
+
 _MOST_CHARACTERS = 20_000
 _OURS = ("seed", "size")
 

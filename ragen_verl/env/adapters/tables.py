@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+__all__ = ["Table", "of"]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -36,7 +38,7 @@ def of(entry_point: Any) -> Table:
     """Return the table of gymnasium's environment with this entry point, an empty one for any other."""
     if not isinstance(entry_point, str) or not entry_point.startswith("gymnasium.envs."):
         return Table()
-    return TABLES.get(entry_point.rpartition(":")[2], Table())
+    return _TABLES.get(entry_point.rpartition(":")[2], Table())
 
 
 _PLACES = ("red (row 0, column 0)", "green (row 0, column 4)", "yellow (row 4, column 0)", "blue (row 4, column 3)")
@@ -80,7 +82,7 @@ def _named(names: tuple[str, ...], env: Any, values: Any) -> str:
     return ", ".join(f"{name} {float(value) + 0.0:.3f}" for name, value in zip(names, values, strict=True)) + "."
 
 
-TABLES = {
+_TABLES = {
     "TaxiEnv": Table(
         ("south", "north", "east", "west", "pickup", "dropoff"),
         "You drive the taxi T on the map; | are walls, : can be crossed. R, G, Y and B are the four places. Drive to "

@@ -21,6 +21,8 @@ from ragen_verl.env.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs
 
+__all__ = ["TextArenaEnv"]
+
 _VARIANTS = ("-raw", "-train")
 _DEFAULT_ACTIONS = 50
 _MOST_CHARACTERS = 10_000

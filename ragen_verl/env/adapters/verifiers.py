@@ -25,6 +25,8 @@ from ragen_verl.env.arguments import check_seconds
 from ragen_verl.env.core import Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, adding, adding_package
 
+__all__ = ["VerifiersEnv"]
+
 _DEFAULT_ACTIONS = 20
 _MOST_CHARACTERS = 100_000
 _MOST_TASKS = 1000

@@ -14,6 +14,8 @@ from urllib.parse import SplitResult, urlsplit
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["HUB", "Allowance"]
+
 HUB = "https://huggingface.co/datasets/"
 """A data set of the hub is allowed if the address of its page is."""
 

@@ -24,6 +24,8 @@ from ragen_verl.env.hosting.session import EnvFailed, SessionEnv, WorldLost, rai
 from ragen_verl.env.http import client
 from ragen_verl.errors import RecipeError
 
+__all__ = ["TIMEOUT", "TOKEN", "RemoteEnv", "ServerUnreachable", "addresses", "http", "https"]
+
 TOKEN, TIMEOUT = "RAGEN_VERL_ENV_TOKEN", "RAGEN_VERL_ENV_TIMEOUT"
 _CONNECT_SECONDS = 5.0
 _HEALTH_SECONDS = 2.0

@@ -7,6 +7,8 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+__all__ = ["with_deadline"]
+
 
 def with_deadline(seconds: float) -> type[asyncio.Protocol]:
     """Return uvicorn's HTTP protocol, for `uvicorn.Config(http=...)`, with a limit for a request's headers.

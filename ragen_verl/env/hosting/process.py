@@ -28,6 +28,8 @@ from ragen_verl.env.hosting.session import SessionEnv, WorldLost, failure, perfo
 from ragen_verl.env.hosting.threads import EnvTimeout, EnvWorkers
 from ragen_verl.errors import RecipeError
 
+__all__ = ["EnvProcess", "EnvProcesses", "ProcessDied", "ProcessEnv", "work"]
+
 _START_SECONDS = 60.0
 _FOREVER = 1e6
 

@@ -39,6 +39,8 @@ try:
 except ImportError:
     raise MissingExtra(f"An environment server needs FastAPI: run {adding('serve')}.") from None
 
+__all__ = ["LOOPBACK", "Session", "Sessions", "Settings", "create_app"]
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SESSION = re.compile(r"[0-9a-f]{32}")
 _CALLS = ("make", "reset", "step", "oracle")
@@ -95,7 +97,7 @@ class Settings:
         return sorted({registry.resolve(id) for id in self.ids}) if self.ids else registry.ids()
 
 
-class Refusal(Exception):
+class _Refusal(Exception):
     """A request is refused; the arguments are the status, the kind and one sentence."""
 
     def __init__(self, status: int, kind: str, text: str) -> None:
@@ -135,18 +137,18 @@ class Sessions:
         session = self.open.get(name)
         if session is None:
             if call != "make":
-                raise Refusal(404, "lost", "there is no such session: it was closed, or was idle for too long")
+                raise _Refusal(404, "lost", "there is no such session: it was closed, or was idle for too long")
             if number != 0:
-                raise Refusal(409, "lost", f"a session begins with request 0, not {number}")
+                raise _Refusal(409, "lost", f"a session begins with request 0, not {number}")
             session = self._new(id, name)
         session.used = time.monotonic()
         return session
 
     def _new(self, id: str, name: str) -> Session:
         if not _SESSION.fullmatch(name):
-            raise Refusal(400, "request", "a session's name has to be 32 hexadecimal digits")
+            raise _Refusal(400, "request", "a session's name has to be 32 hexadecimal digits")
         if len(self.open) >= self.settings.max_sessions:
-            raise Refusal(503, "full", f"all {self.settings.max_sessions} sessions are taken (--max-sessions)")
+            raise _Refusal(503, "full", f"all {self.settings.max_sessions} sessions are taken (--max-sessions)")
         try:
             full = registry.resolve(id)
             if full not in self.ids:
@@ -164,11 +166,11 @@ class Sessions:
         number = body.get("number")
         async with session.lock:
             if session.closed:
-                raise Refusal(404, "lost", "the session is closed")
+                raise _Refusal(404, "lost", "the session is closed")
             if number == session.number >= 0:
                 return session.reply
             if number != session.number + 1 or (call == "make") != (number == 0):
-                raise Refusal(409, "lost", f"request {number} does not follow request {session.number}")
+                raise _Refusal(409, "lost", f"request {number} does not follow request {session.number}")
             session.reply = await self._do(name, session, call, body)
             session.number = number
             session.used = time.monotonic()
@@ -228,8 +230,8 @@ class Sessions:
         self.processes.close()
 
 
-def _refused(error: Exception) -> Refusal:
-    refused = Refusal(422 if isinstance(error, RecipeError) else 500, "", "")
+def _refused(error: Exception) -> _Refusal:
+    refused = _Refusal(422 if isinstance(error, RecipeError) else 500, "", "")
     refused.body = {"error": failure(error)}
     return refused
 
@@ -251,17 +253,17 @@ def create_app(settings: Settings) -> FastAPI:
     async def allow(request: Request) -> None:
         if not settings.token:
             if _host(request) not in LOOPBACK:
-                raise Refusal(403, "request", "a server without a token answers on this machine only")
+                raise _Refusal(403, "request", "a server without a token answers on this machine only")
         elif not hmac.compare_digest(request.headers.get("authorization", "").encode(), _bearer(settings.token)):
-            raise Refusal(401, "token", "the token is missing or not this server's")
+            raise _Refusal(401, "token", "the token is missing or not this server's")
 
     app = FastAPI(
         lifespan=lifespan, dependencies=[Depends(allow)], docs_url=None, redoc_url=None, openapi_url=None
     )  # fmt: skip
     app.state.sessions = sessions
 
-    @app.exception_handler(Refusal)
-    async def refuse(request: Request, refusal: Refusal) -> Response:
+    @app.exception_handler(_Refusal)
+    async def refuse(request: Request, refusal: _Refusal) -> Response:
         return _json(refusal.status, to_json(refusal.body))
 
     @app.get("/health")
@@ -271,11 +273,11 @@ def create_app(settings: Settings) -> FastAPI:
     @app.post("/{id:path}/sessions/{name}/{call}")
     async def post(id: str, name: str, call: str, request: Request) -> Response:
         if call not in _CALLS:
-            raise Refusal(404, "request", f"there is no call {call[:20]!r}: the calls are {', '.join(_CALLS)}")
+            raise _Refusal(404, "request", f"there is no call {call[:20]!r}: the calls are {', '.join(_CALLS)}")
         try:
             body = await asyncio.wait_for(_body(request, call, settings.max_bytes), settings.request_seconds)
         except asyncio.TimeoutError:
-            raise Refusal(408, "request", f"the body was not there within {settings.request_seconds:g} s") from None
+            raise _Refusal(408, "request", f"the body was not there within {settings.request_seconds:g} s") from None
         session = sessions.find(id, name, call, body["number"])
         return _json(*await sessions.answer(name, session, call, body))
 
@@ -315,19 +317,19 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 async def _body(request: Request, call: str, max_bytes: int) -> dict[str, Any]:
     """The body, read up to the limit and checked."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise Refusal(415, "request", "the body has to be application/json")
+        raise _Refusal(415, "request", "the body has to be application/json")
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
         if len(data) > max_bytes:
-            raise Refusal(413, "request", f"the body is longer than {max_bytes} bytes")
+            raise _Refusal(413, "request", f"the body is longer than {max_bytes} bytes")
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
-        raise Refusal(400, "request", "the body is not JSON") from None
+        raise _Refusal(400, "request", "the body is not JSON") from None
     if not isinstance(body, dict):
-        raise Refusal(400, "request", "the body is not a JSON object")
+        raise _Refusal(400, "request", "the body is not a JSON object")
     for key, types in {"number": (int,), **_FIELDS[call]}.items():
         if key not in body or not isinstance(body[key], types) or (isinstance(body[key], bool) and int in types):
-            raise Refusal(400, "request", f"the body's {key!r} is missing or of the wrong type")
+            raise _Refusal(400, "request", f"the body's {key!r} is missing or of the wrong type")
     return body

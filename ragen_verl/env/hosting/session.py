@@ -19,6 +19,18 @@ from gymnasium.error import ResetNeeded
 from ragen_verl.env.core import Env, Step
 from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError, UnknownEnv
 
+__all__ = [
+    "EnvFailed",
+    "ReplayDiffers",
+    "SessionEnv",
+    "WorldLost",
+    "failure",
+    "perform",
+    "raise_failure",
+    "to_json",
+    "view",
+]
+
 _RECIPE_ERRORS = {error.__name__: error for error in (RecipeError, UnknownEnv, BadEnvKwargs, MissingExtra)}
 _MAX_TEXT = 2000
 

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+__all__ = ["EnvTimeout", "EnvWorkers"]
+
 
 class EnvTimeout(TimeoutError):
     """An environment call exceeded its time."""

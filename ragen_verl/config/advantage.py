@@ -11,6 +11,8 @@ from ragen_verl.config.schema import REST, one_of
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.plugins import check_options
 
+__all__ = ["VERL_OPTIONS", "Advantage"]
+
 # verl's own keys of the algorithm block that estimators read, and verl's defaults
 VERL_OPTIONS = {"gamma": 1.0, "lam": 1.0, "norm_adv_by_std_in_grpo": True}
 

@@ -8,6 +8,8 @@ from typing import Any
 from ragen_verl.config.probes import GradientSignal, MutualInformation
 from ragen_verl.config.schema import POSITIVE, at_least, one_of
 
+__all__ = ["Diagnostics", "Drift", "Stop"]
+
 
 @dataclass(frozen=True)
 class Drift:

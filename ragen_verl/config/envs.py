@@ -13,7 +13,9 @@ from ragen_verl.config.mixture import deal
 from ragen_verl.config.schema import FILLED, Accepts, at_least
 from ragen_verl.errors import RecipeError
 
-WEIGHT = {"accepts": Accepts(lambda value: 0 <= value < inf, "a number of 0 or more")}
+__all__ = ["EnvGroups", "Split", "Stage", "check_disjoint"]
+
+_WEIGHT = {"accepts": Accepts(lambda value: 0 <= value < inf, "a number of 0 or more")}
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Stage:
     """
 
     step: int = field(metadata=at_least(2))
-    weight: float | None = field(default=None, metadata=WEIGHT)
+    weight: float | None = field(default=None, metadata=_WEIGHT)
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
@@ -46,7 +48,7 @@ class EnvGroups:
 
     id: str = field(metadata=FILLED)
     groups: int | None = field(default=None, metadata=at_least(1))
-    weight: float | None = field(default=None, metadata=WEIGHT)
+    weight: float | None = field(default=None, metadata=_WEIGHT)
     kwargs: dict[str, Any] = field(default_factory=dict)
     name: str | None = field(default=None, metadata=FILLED)
     schedule: tuple[Stage, ...] = ()
@@ -94,7 +96,7 @@ class EnvGroups:
                     f"{path}.schedule[{i}].weight is {stage.weight:g} but the environment has groups, which stay as "
                     "they are: give every environment of the split a weight instead, and the split its groups."
                 )
-        if self.weight is not None and not any(self.weight_at(step) for step in (1, *steps_of(self.schedule))):
+        if self.weight is not None and not any(self.weight_at(step) for step in (1, *_steps_of(self.schedule))):
             raise RecipeError(f"{path}.weight is never above 0, so it would do nothing: raise it or drop {self.id}.")
 
 
@@ -156,12 +158,12 @@ class Split:
             raise RecipeError(
                 f"{path}.groups is {self.groups} but its environments have {total}: leave it out, it is for weights."
             )
-        for step in (1, *sorted({step for env in self.envs for step in steps_of(env.schedule)})):
+        for step in (1, *sorted({step for env in self.envs for step in _steps_of(env.schedule)})):
             if not any(env.weight_at(step) for env in self.envs):
                 raise RecipeError(f"{path}.envs has no weight above 0 in step {step}: leave one above 0.")
 
 
-def steps_of(schedule: Sequence[Stage]) -> list[int]:
+def _steps_of(schedule: Sequence[Stage]) -> list[int]:
     """The steps at which something changes."""
     return [stage.step for stage in schedule]
 

@@ -11,7 +11,9 @@ from ragen_verl.filter import SCORES, STRATEGIES, Rule, keep_count
 from ragen_verl.filter.registry import ENTROPY, read_by
 from ragen_verl.plugins import check_options, options_of
 
-STOP_AFTER = 5  # RAGEN-2's rollout_filter_empty_stop_steps
+__all__ = ["Filter"]
+
+_STOP_AFTER = 5  # RAGEN-2's rollout_filter_empty_stop_steps
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Filter:
     @property
     def empty_limit(self) -> int | None:
         """The run ends after this many consecutive steps without a group to train on; None: it never does."""
-        return self.stop_after or (STOP_AFTER if self.on_empty == "stop" else None)
+        return self.stop_after or (_STOP_AFTER if self.on_empty == "stop" else None)
 
     def rule(self, groups: int, group_size: int) -> Rule:
         """The rule that these keys describe.

@@ -7,7 +7,9 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 
-GOLDEN = 0.6180339887498949
+__all__ = ["deal"]
+
+_GOLDEN = 0.6180339887498949
 """The golden ratio minus 1; the multiples of no other number modulo 1 are spread more evenly."""
 
 
@@ -32,5 +34,5 @@ def deal(weights: tuple[float, ...], groups: int, step: int) -> tuple[int, ...]:
     exact = [Fraction(weight) for weight in weights]  # sums of floats would misplace the borders
     total = sum(exact)
     ends = [groups * end / total for end in accumulate(exact)]
-    offset = Fraction(step * GOLDEN % 1)
+    offset = Fraction(step * _GOLDEN % 1)
     return tuple(bisect_right(ends, position + offset) for position in range(groups))

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from ragen_verl.config.schema import FRACTION, at_least
 from ragen_verl.errors import RecipeError
 
-STRATEGIES = ("fsdp", "fsdp2")
+__all__ = ["GradientSignal", "MutualInformation"]
+
+_STRATEGIES = ("fsdp", "fsdp2")
 """Values of `actor_rollout_ref.actor.strategy` with which the gradient norm can be measured without a weight update."""
 
 
@@ -57,7 +59,7 @@ class GradientSignal:
         """
         if not self.enabled:
             return
-        if strategy not in STRATEGIES:
+        if strategy not in _STRATEGIES:
             raise RecipeError(
                 "ragen.diagnostics.gradient_signal needs actor_rollout_ref.actor.strategy fsdp or fsdp2, and it is "
                 f"{strategy}: set its enabled to false."

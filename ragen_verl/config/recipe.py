@@ -23,6 +23,8 @@ from ragen_verl.config.schema import FILLED, at_least, parse, unresolved
 from ragen_verl.errors import RecipeError
 from ragen_verl.plugins import use_files
 
+__all__ = ["RagenConfig", "Run", "register_resolvers"]
+
 
 @dataclass(frozen=True)
 class Run:
@@ -147,7 +149,7 @@ class RagenConfig:
         return self.filter.least_kept(self.train.groups)
 
 
-def groups_of(split: DictConfig | ListConfig | Mapping | list) -> int:
+def _groups_of(split: DictConfig | ListConfig | Mapping | list) -> int:
     """P of a recipe's split, or of its list of environments: the resolver `${ragen_groups:${ragen.train}}`.
 
     With it `data.train_batch_size` follows from the environments and need not be given a second time.
@@ -167,7 +169,7 @@ def groups_of(split: DictConfig | ListConfig | Mapping | list) -> int:
 
 def register_resolvers() -> None:
     """Register the OmegaConf resolvers that recipes use; the plugin and the checks call it, and it may be repeated."""
-    OmegaConf.register_new_resolver("ragen_groups", groups_of, replace=True)
+    OmegaConf.register_new_resolver("ragen_groups", _groups_of, replace=True)
     OmegaConf.register_new_resolver("ragen_sum", lambda *numbers: sum(numbers), replace=True)
     OmegaConf.register_new_resolver("ragen_nano", _nano_model, replace=True)
     OmegaConf.register_new_resolver("ragen_cpu", _cpu_size, replace=True)

@@ -10,6 +10,8 @@ from ragen_verl.plugins import check_options, options_of
 from ragen_verl.rollout.context import CONTEXTS, Context
 from ragen_verl.rollout.protocol import Protocol
 
+__all__ = ["Rollout"]
+
 
 @dataclass(frozen=True)
 class Rollout:

@@ -13,6 +13,8 @@ from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.values import POSITIVE as ABOVE_ZERO
 from ragen_verl.values import SHARE, Accepts, checked
 
+__all__ = ["FILLED", "FRACTION", "PENALTY", "POSITIVE", "REST", "at_least", "one_of", "parse", "unresolved"]
+
 
 def at_least(low: float) -> dict[str, Accepts]:
     """Metadata of a field that takes numbers of `low` or more."""

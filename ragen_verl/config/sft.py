@@ -9,6 +9,8 @@ from typing import Any
 from ragen_verl.config.schema import POSITIVE, at_least, parse
 from ragen_verl.values import Accepts
 
+__all__ = ["LR_FACTOR", "Sft"]
+
 LR_FACTOR = 10.0
 
 

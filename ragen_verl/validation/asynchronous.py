@@ -13,13 +13,15 @@ from omegaconf import DictConfig, OmegaConf
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import ASYNC_TRAINER, TRAINER
 
-MODE = "trainer.v1.trainer_mode"
-WARMUP = "trainer.v1.colocate_async.num_warmup_batches"
-WEIGHTS = ("token", "sequence")
+__all__ = ["check_trainer", "warmup_steps"]
+
+_MODE = "trainer.v1.trainer_mode"
+_WARMUP = "trainer.v1.colocate_async.num_warmup_batches"
+_WEIGHTS = ("token", "sequence")
 _CORRECTION = "algorithm.rollout_correction"
 
 # key -> what asynchronous training needs it to be, and why
-NEEDED = {
+_NEEDED = {
     "trainer.v1.sampler.custom_sampler.path": (
         "pkg://ragen_verl.training.oldest_groups",
         "verl's own buffer replaces failed groups without a bound",
@@ -51,9 +53,9 @@ NEEDED = {
 }
 
 
-def is_asynchronous(config: DictConfig) -> bool:
+def _is_asynchronous(config: DictConfig) -> bool:
     """Whether the recipe trains while episodes are in flight."""
-    return OmegaConf.select(config, MODE) == ASYNC_TRAINER
+    return OmegaConf.select(config, _MODE) == ASYNC_TRAINER
 
 
 def check_trainer(config: DictConfig) -> None:
@@ -62,15 +64,15 @@ def check_trainer(config: DictConfig) -> None:
     Raises:
         RecipeError: one sentence that names the key and what to change.
     """
-    found = OmegaConf.select(config, MODE)
+    found = OmegaConf.select(config, _MODE)
     if found == "separate_async":
         raise RecipeError(
-            f"{MODE} is {found!r}, whose trainer takes the groups of one update at a time, so there is no step to "
+            f"{_MODE} is {found!r}, whose trainer takes the groups of one update at a time, so there is no step to "
             "filter: use mode=async, on the devices of the trainer, or mode=sync."
         )
     if found not in (TRAINER, ASYNC_TRAINER):
         raise RecipeError(
-            f"{MODE} is {found!r} but a recipe with a ragen block needs {TRAINER!r} or {ASYNC_TRAINER!r}: leave it "
+            f"{_MODE} is {found!r} but a recipe with a ragen block needs {TRAINER!r} or {ASYNC_TRAINER!r}: leave it "
             "out, and use mode=async for asynchronous training."
         )
     if found == ASYNC_TRAINER:
@@ -79,11 +81,11 @@ def check_trainer(config: DictConfig) -> None:
 
 def warmup_steps(config: DictConfig) -> int:
     """Steps of groups that are drawn before the first one is trained on: the data stream is ahead by as many."""
-    return math.ceil(OmegaConf.select(config, WARMUP)) if is_asynchronous(config) else 0
+    return math.ceil(OmegaConf.select(config, _WARMUP)) if _is_asynchronous(config) else 0
 
 
 def _check_asynchronous(config: DictConfig) -> None:
-    for key, (wanted, why) in NEEDED.items():
+    for key, (wanted, why) in _NEEDED.items():
         value = OmegaConf.select(config, key)
         if value != wanted:
             raise RecipeError(
@@ -91,19 +93,21 @@ def _check_asynchronous(config: DictConfig) -> None:
                 "mode=sync."
             )
     weights = OmegaConf.select(config, f"{_CORRECTION}.rollout_is")
-    if weights not in WEIGHTS:
+    if weights not in _WEIGHTS:
         raise RecipeError(
             f"{_CORRECTION}.rollout_is is {_yaml(weights)} but mode=async trains on samples of older weights, which "
-            f"need importance weights: set it to {' or '.join(WEIGHTS)}, or use mode=sync."
+            f"need importance weights: set it to {' or '.join(_WEIGHTS)}, or use mode=sync."
         )
     if (size := config.data.gen_batch_size) not in (None, 1):
         raise RecipeError(
             f"data.gen_batch_size is {size} but with mode=async groups come off the data stream one by one: leave it "
             "out."
         )
-    warmup = OmegaConf.select(config, WARMUP)
+    warmup = OmegaConf.select(config, _WARMUP)
     if not isinstance(warmup, int | float) or isinstance(warmup, bool) or warmup < 0:
-        raise RecipeError(f"{WARMUP} is {_yaml(warmup)} but has to be 0 or more: steps of groups in flight beforehand.")
+        raise RecipeError(
+            f"{_WARMUP} is {_yaml(warmup)} but has to be 0 or more: steps of groups in flight beforehand."
+        )
 
 
 def _yaml(value: Any) -> str:

@@ -26,8 +26,10 @@ from ragen_verl.runs.launch import is_file
 from ragen_verl.validation.verl_source import search_path
 from ragen_verl.verl_files import folder
 
-RECIPES = "ragen_verl.recipes"
-SEARCH_PATH = "hydra.searchpath"
+__all__ = ["compose", "quoted", "sft_defaults", "verl_defaults"]
+
+_RECIPES = "ragen_verl.recipes"
+_SEARCH_PATH = "hydra.searchpath"
 _VERL = "file://{}/trainer/config"
 
 
@@ -48,9 +50,9 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> DictConfig:
         name, beside = Path(recipe).stem, Path(recipe).resolve().parent
         _check_name(name)
     searched = [search_path(one) for one in _search_path(recipe, parsed)]
-    path = [f"{SEARCH_PATH}=[{','.join(map(quoted, searched))}]"] if searched else []
-    plain = [text for text, one in zip(overrides, parsed, strict=True) if one.get_key_element() != SEARCH_PATH]
-    with _hydra(f"pkg://{RECIPES}", beside):
+    path = [f"{_SEARCH_PATH}=[{','.join(map(quoted, searched))}]"] if searched else []
+    plain = [text for text, one in zip(overrides, parsed, strict=True) if one.get_key_element() != _SEARCH_PATH]
+    with _hydra(f"pkg://{_RECIPES}", beside):
         try:
             return hydra_compose(name, overrides=[*plain, *path])
         except yaml.MarkedYAMLError as error:
@@ -114,16 +116,16 @@ def _parse(override: str) -> Override:
 
 def _check_name(name: str) -> None:
     """Refuse the name of a recipe of the package: Hydra looks there first, so the file would never be read."""
-    if (Path(str(files(RECIPES))) / f"{name}.yaml").exists():
+    if (Path(str(files(_RECIPES))) / f"{name}.yaml").exists():
         raise RecipeError(f"{name}.yaml is the name of a file in ragen_verl's recipes as well: call yours differently.")
 
 
 def _search_path(recipe: str, overrides: Sequence[Override]) -> list[str]:
     """`hydra.searchpath` of the overrides, or else of the recipe's file."""
     for one in overrides:
-        if one.get_key_element() == SEARCH_PATH:
+        if one.get_key_element() == _SEARCH_PATH:
             return list(one.value())
-    path = Path(recipe) if is_file(recipe) else Path(str(files(RECIPES))) / f"{recipe}.yaml"
+    path = Path(recipe) if is_file(recipe) else Path(str(files(_RECIPES))) / f"{recipe}.yaml"
     try:
         found = yaml.safe_load(path.read_text("utf-8"))
     except yaml.MarkedYAMLError as error:
@@ -162,7 +164,7 @@ def _check_key(override: Override, recipe: str, plain: Callable[[], DictConfig])
     parts = {one for one in config.hydra.runtime.choices if "@" not in one and "/" not in one}
     if key in keys or key in parts:
         return
-    ours = {path.name for path in Path(str(files(RECIPES))).iterdir() if path.is_dir()}
+    ours = {path.name for path in Path(str(files(_RECIPES))).iterdir() if path.is_dir()}
     if key in ours:
         has = ", ".join(sorted(ours & parts)) or "none"
         raise RecipeError(f"{recipe} has no part {key} that another could take the place of; its parts: {has}.")

@@ -12,7 +12,9 @@ from ragen_verl.config.advantage import Advantage
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import ESTIMATOR
 
-GIVEN = ("token_level_rewards", "response_mask", "index", "config")
+__all__ = ["check_estimator"]
+
+_GIVEN = ("token_level_rewards", "response_mask", "index", "config")
 """The arguments, all by keyword, with which verl calls an estimator in its registry (trainer/ppo/ray_trainer.py)."""
 
 _KEY = "algorithm.adv_estimator"
@@ -34,10 +36,10 @@ def check_estimator(config: DictConfig, advantage: Advantage) -> None:
         advantage.check(config.algorithm, critic=config.critic.enable, group_size=n, others=theirs)
         return
     try:
-        inspect.signature(theirs[name]).bind(**dict.fromkeys(GIVEN))
+        inspect.signature(theirs[name]).bind(**dict.fromkeys(_GIVEN))
     except TypeError as error:
         raise RecipeError(
-            f"{_KEY} {name} is registered with verl, which calls it with {', '.join(GIVEN)}: {error}."
+            f"{_KEY} {name} is registered with verl, which calls it with {', '.join(_GIVEN)}: {error}."
         ) from None
     for key, value in {"weight": advantage.weight, **advantage.options}.items():
         if value not in (None, "none"):

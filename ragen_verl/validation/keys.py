@@ -15,8 +15,10 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.validation.composition import verl_defaults
 from ragen_verl.validation.verl_source import dataclass_keys
 
+__all__ = ["check_keys"]
+
 # keys of this package inside verl's blocks, and blocks that belong to others
-OWN_KEYS = {"ragen", "hydra", "data.ragen"}
+_OWN_KEYS = {"ragen", "hydra", "data.ragen"}
 
 
 def check_keys(config: DictConfig) -> None:
@@ -41,7 +43,7 @@ def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
     known = set(defaults) | (dataclass_keys(defaults["_target_"]) if "_target_" in defaults else set())
     for key, value in mine.items():
         where = f"{path}.{key}" if path else str(key)
-        if where in OWN_KEYS:
+        if where in _OWN_KEYS:
             continue
         if key not in known:
             block = f"the block {path}" if path else "the recipe"

@@ -10,10 +10,12 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.training.losses import POLICY_LOSSES
 from ragen_verl.validation.verl_source import policy_losses, registered
 
-# the gradient of logp - logp_ref is the score of the policy's own sample, whose mean is zero: no pull to the reference
-NO_PULL = ("kl", "k1")
+__all__ = ["check_losses"]
 
-NORMED = "seq-mean-token-sum-norm"
+# the gradient of logp - logp_ref is the score of the policy's own sample, whose mean is zero: no pull to the reference
+_NO_PULL = ("kl", "k1")
+
+_NORMED = "seq-mean-token-sum-norm"
 
 _ACTOR = "actor_rollout_ref.actor"
 
@@ -73,7 +75,7 @@ def _check_kl(config: DictConfig) -> None:
     actor, algorithm = config.actor_rollout_ref.actor, config.algorithm
     if actor.use_kl_loss:
         _check_coefficient(f"{_ACTOR}.use_kl_loss", f"{_ACTOR}.kl_loss_coef", actor.kl_loss_coef)
-        if actor.kl_loss_type in NO_PULL:
+        if actor.kl_loss_type in _NO_PULL:
             raise RecipeError(
                 f"{_ACTOR}.kl_loss_type {actor.kl_loss_type} has a gradient of zero mean, so it would not hold the "
                 f"policy near the reference: use low_var_kl, k2 or {actor.kl_loss_type}+."
@@ -112,7 +114,7 @@ def _check_gradient_norm(path: str, block: DictConfig) -> None:
 
 def _check_aggregation(path: str, block: DictConfig) -> None:
     mode, factor = block.loss_agg_mode, block.loss_scale_factor
-    if mode == NORMED:
+    if mode == _NORMED:
         if not isinstance(factor, int | float) or factor <= 0:
             raise RecipeError(
                 f"{path}.loss_scale_factor is {factor!r} with {path}.loss_agg_mode {mode}: verl would divide by the "
@@ -121,8 +123,8 @@ def _check_aggregation(path: str, block: DictConfig) -> None:
             )
     elif factor is not None and path == _ACTOR:  # the critic's follows the actor's, whatever its own mode
         raise RecipeError(
-            f"{path}.loss_scale_factor is {factor!r} but only {path}.loss_agg_mode {NORMED} divides by it, not {mode}: "
-            "set it to null, or the mode to that one."
+            f"{path}.loss_scale_factor is {factor!r} but only {path}.loss_agg_mode {_NORMED} divides by it, "
+            f"not {mode}: set it to null, or the mode to that one."
         )
 
 

@@ -16,13 +16,15 @@ from ragen_verl.names import CHECKPOINT
 from ragen_verl.runs.checkpoints import survey_of
 from ragen_verl.validation.verl_source import loggers
 
+__all__ = ["DEVICES", "check_folder", "check_machine", "make_paths_absolute"]
+
 # verl's name of a tracker -> the package that it imports for it, where that is not verl's own or has another name
-PACKAGES = {"console": None, "file": None, "rl_insight": None, "vemlp_wandb": "volcengine_ml_platform"}
+_PACKAGES = {"console": None, "file": None, "rl_insight": None, "vemlp_wandb": "volcengine_ml_platform"}
 # what a driver leaves in /dev: NVIDIA, NVIDIA under Windows, AMD, Ascend
 DEVICES = ("nvidia[0-9]*", "dxg", "kfd", "davinci[0-9]*")
-RESUME = "trainer.resume_from_path"
+_RESUME = "trainer.resume_from_path"
 # folders that a recipe may name from where the command was typed; Ray's workers have a folder of their own
-PATHS = ("ragen.run.dir", "trainer.default_local_dir", RESUME)
+_PATHS = ("ragen.run.dir", "trainer.default_local_dir", _RESUME)
 
 
 def check_machine(config: DictConfig) -> None:
@@ -55,7 +57,7 @@ def check_folder(path: Path) -> None:
 def make_paths_absolute(config: DictConfig) -> None:
     """Turn relative folders into absolute ones, seen from this process: workers start somewhere else."""
     with read_write(config), open_dict(config):
-        for key in PATHS:
+        for key in _PATHS:
             if value := OmegaConf.select(config, key):
                 OmegaConf.update(config, key, str(Path(value).expanduser().absolute()))
 
@@ -77,7 +79,7 @@ def _check_loggers(given: Any) -> None:
     for name in [given] if isinstance(given, str) else given or ():
         if name not in known:
             raise RecipeError(f"trainer.logger names {name!r}, which verl does not know: {nearest(name, known)}")
-        package = PACKAGES.get(name, name)
+        package = _PACKAGES.get(name, name)
         if package and find_spec(package) is None:
             raise RecipeError(
                 f"trainer.logger names {name} and the package {package} is not installed: `make add PACKAGE={package}` "
@@ -86,14 +88,14 @@ def _check_loggers(given: Any) -> None:
 
 
 def _check_resume(config: DictConfig) -> None:
-    path, mode = OmegaConf.select(config, RESUME), config.trainer.resume_mode
+    path, mode = OmegaConf.select(config, _RESUME), config.trainer.resume_mode
     if mode not in ("disable", "auto", "resume_path"):
         raise RecipeError(f"trainer.resume_mode is {mode!r} but verl knows disable, auto and resume_path.")
     if mode != "resume_path":
         if path:
-            raise RecipeError(f"{RESUME} is {path} but only trainer.resume_mode=resume_path reads it: set that too.")
+            raise RecipeError(f"{_RESUME} is {path} but only trainer.resume_mode=resume_path reads it: set that too.")
     elif not path:
-        raise RecipeError(f"trainer.resume_mode is resume_path but {RESUME} names no folder: set it.")
+        raise RecipeError(f"trainer.resume_mode is resume_path but {_RESUME} names no folder: set it.")
     elif not Path(path).name.startswith(CHECKPOINT) or not Path(path).is_dir():
-        raise RecipeError(f"{RESUME} is {path} but has to be a folder {CHECKPOINT}N that is there.")
+        raise RecipeError(f"{_RESUME} is {path} but has to be a folder {CHECKPOINT}N that is there.")
     survey_of(config)

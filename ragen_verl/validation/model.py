@@ -11,6 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
 
+__all__ = ["check_model", "tokenizer_of"]
+
 
 def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -> bool:
     """Refuse a model folder that is not there, and a chat template that cannot be continued token by token.

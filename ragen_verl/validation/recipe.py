@@ -28,10 +28,12 @@ from ragen_verl.validation.losses import check_losses
 from ragen_verl.validation.machine import check_machine, make_paths_absolute
 from ragen_verl.validation.model import check_model
 
-REFUSED = 2  # exit code of a refused recipe
+__all__ = ["RecipeCheck", "check"]
+
+_REFUSED = 2  # exit code of a refused recipe
 
 # what only this plugin's trainer, dataset and episode can do: key -> value
-PLUGIN_KEYS = {
+_PLUGIN_KEYS = {
     "trainer.use_v1": True,
     "data.train_files": "env://train",
     "data.val_files": "env://val",
@@ -42,7 +44,7 @@ PLUGIN_KEYS = {
 }
 
 # what the checks below compute with
-WHOLE_NUMBERS = (
+_WHOLE_NUMBERS = (
     "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.rollout.prompt_length",
     "actor_rollout_ref.rollout.response_length",
@@ -52,7 +54,7 @@ WHOLE_NUMBERS = (
     "trainer.n_gpus_per_node",
 )
 # whole numbers that verl only compares: with 5.5 it would do something at every 11th step, or fail after hours
-WHOLE_OR_NULL = (
+_WHOLE_OR_NULL = (
     "trainer.save_freq",
     "trainer.test_freq",
     "trainer.total_epochs",
@@ -61,7 +63,7 @@ WHOLE_OR_NULL = (
     "trainer.max_critic_ckpt_to_keep",
 )
 # key -> what it has to be; numbers that verl hands to the optimiser and the engine as they are
-LEAST = {
+_LEAST = {
     "actor_rollout_ref.rollout.temperature": ("above 0", lambda value: value > 0),
     "actor_rollout_ref.rollout.val_kwargs.temperature": ("0 or more", lambda value: value >= 0),
     "actor_rollout_ref.actor.optim.lr": ("0 or more", lambda value: value >= 0),
@@ -96,7 +98,7 @@ class RecipeCheck(Callback):
             _hand_on_plugins(config, ragen.plugins)
         except RecipeError as error:
             print(f"Recipe refused: {error}", file=sys.stderr)
-            raise SystemExit(REFUSED) from None
+            raise SystemExit(_REFUSED) from None
 
 
 def check(config: DictConfig, template: bool = True) -> RagenConfig:
@@ -115,7 +117,7 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
     ragen = RagenConfig.from_omegaconf(config)
     check_keys(config)
     try:
-        for key in WHOLE_NUMBERS:
+        for key in _WHOLE_NUMBERS:
             value = OmegaConf.select(config, key)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise RecipeError(f"{key} is {value!r} but has to be a whole number of 1 or more.")
@@ -157,18 +159,18 @@ def _hand_on_plugins(config: DictConfig, files: tuple[str, ...]) -> None:
 
 
 def _check_plugin(config: DictConfig) -> None:
-    for key, wanted in PLUGIN_KEYS.items():
+    for key, wanted in _PLUGIN_KEYS.items():
         found = OmegaConf.select(config, key)
         if found != wanted:
             raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")
 
 
 def _check_numbers(config: DictConfig) -> None:
-    for key in WHOLE_OR_NULL:
+    for key in _WHOLE_OR_NULL:
         value = OmegaConf.select(config, key)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise RecipeError(f"{key} is {value!r} but has to be a whole number.")
-    for key, (words, accepts) in LEAST.items():
+    for key, (words, accepts) in _LEAST.items():
         value = OmegaConf.select(config, key)
         if value is not None and not (isinstance(value, int | float) and accepts(value)):
             raise RecipeError(f"{key} is {value!r} but has to be {words}.")

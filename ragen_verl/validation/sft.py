@@ -26,8 +26,10 @@ from ragen_verl.validation.machine import check_machine
 from ragen_verl.validation.model import tokenizer_of
 from ragen_verl.validation.recipe import check
 
-BLOCK = "sft"  # also the name of its file in recipes/
-FINAL_LR = 0.1
+__all__ = ["Supervised", "prepare", "recipe_of", "verl_config"]
+
+_BLOCK = "sft"  # also the name of its file in recipes/
+_FINAL_LR = 0.1
 """The last learning rate as a part of the highest."""
 
 
@@ -57,8 +59,8 @@ def recipe_of(recipe: str, overrides: Sequence[str], *, machine: bool = True) ->
     Raises:
         RecipeError: it cannot work.
     """
-    own = [one for one in overrides if one.lstrip("+~").partition("=")[0].partition(".")[0] == BLOCK]
-    block = compose(BLOCK, own)[BLOCK]
+    own = [one for one in overrides if one.lstrip("+~").partition("=")[0].partition(".")[0] == _BLOCK]
+    block = compose(_BLOCK, own)[_BLOCK]
     config = compose(recipe, [one for one in overrides if one not in own])
     ragen = check(config, template=False)
     try:
@@ -147,7 +149,7 @@ def verl_config(config: DictConfig, block: Sft, data: Path, out: Path) -> DictCo
         "lr_scheduler_type": "cosine",
         "lr_warmup_steps": -1,
         "lr_warmup_steps_ratio": block.warmup,
-        "min_lr_ratio": FINAL_LR,
+        "min_lr_ratio": _FINAL_LR,
     }
     made = sft_defaults()
     with open_dict(made):

@@ -8,6 +8,8 @@ from functools import cache
 
 from ragen_verl.verl_files import folder, resolve, tree
 
+__all__ = ["dataclass_keys", "loggers", "policy_losses", "registered", "search_path"]
+
 
 def search_path(entry: str) -> str:
     """An entry of Hydra's search path without `pkg://verl`, for which Hydra would import verl."""

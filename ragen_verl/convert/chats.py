@@ -9,6 +9,8 @@ from typing import Any
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.record import answer, messages
 
+__all__ = ["Record", "preferences", "sft"]
+
 Record = Mapping[str, Any]
 
 _KEPT = ("env", "seed", "rollout_index", "return", "success")

@@ -11,6 +11,8 @@ from typing import Any
 from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
 
+__all__ = ["LAST_ONLY", "MESSAGES", "SUFFIX", "check_dialogue", "dialogue", "read", "write"]
+
 SUFFIX = ".parquet"
 MESSAGES, LAST_ONLY = "messages", "last_only"
 """Columns: the chat, and whether only its last message is to be learned (earlier rows have the other answers)."""

@@ -18,10 +18,12 @@ from ragen_verl.errors import MissingExtra, RecipeError, adding
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
+__all__ = ["Record", "export", "jsonl", "otlp"]
+
 Record = Mapping[str, Any]
 
-TRAJECTORY, STEP = "agent.trajectory", "agent.trajectory.step"
-PLAN, TOOL_CHOICE, RESPONSE, END = "plan", "tool_choice", "environment_response", "termination"
+_TRAJECTORY, _STEP = "agent.trajectory", "agent.trajectory.step"
+_PLAN, _TOOL_CHOICE, _RESPONSE, _END = "plan", "tool_choice", "environment_response", "termination"
 """Kinds of steps: the values of the attribute `agent.trajectory.step.kind`."""
 
 _AT_ONCE = 64  # trajectories in one request
@@ -133,14 +135,14 @@ def _spans(tracer: Any, record: Record) -> None:
     about = {name: record[name] for name in names if record.get(name) is not None}
     about |= {"turns": len(record["turns"]), "system": (record["preamble"] or {}).get("system")}
     about["task"] = (record["preamble"] or {}).get("head")
-    root = tracer.start_span(TRAJECTORY, start_time=begun, attributes=_named(TRAJECTORY, about))
+    root = tracer.start_span(_TRAJECTORY, start_time=begun, attributes=_named(_TRAJECTORY, about))
     if record["excluded"]:
         root.set_status(Status(StatusCode.ERROR, record["error"]))
     under, at = set_span_in_context(root), begun
     for index, (kind, seconds, attributes) in enumerate(_steps(record)):
         end = at + int(seconds * _NS)
-        known = _named(STEP, {"index": index, "kind": kind, **attributes})
-        tracer.start_span(STEP, context=under, start_time=at, attributes=known).end(end_time=end)
+        known = _named(_STEP, {"index": index, "kind": kind, **attributes})
+        tracer.start_span(_STEP, context=under, start_time=at, attributes=known).end(end_time=end)
         at = end
     root.end(end_time=max(at, begun + int(record["seconds"] * _NS)))
 
@@ -152,14 +154,14 @@ def _steps(record: Record) -> Iterator[tuple[str, float, dict[str, Any]]]:
         planning = 0.0
         if turn["reasoning"]:
             planning = spent * len(turn["reasoning"]) / max(len(turn["reasoning"]), len(turn["response"]))
-            yield PLAN, planning, {**place, "reasoning": turn["reasoning"]}
+            yield _PLAN, planning, {**place, "reasoning": turn["reasoning"]}
         chosen = {"action": turn["actions"], "valid": turn["valid"], "response": turn["response"]}
-        yield TOOL_CHOICE, spent - planning, {**place, **chosen}
+        yield _TOOL_CHOICE, spent - planning, {**place, **chosen}
         answered = {"observation": turn["observation"], "reward": turn["reward"], "penalty": turn["penalty"]}
-        yield RESPONSE, turn["env_seconds"], {**place, "action": turn["executed"], **answered}
+        yield _RESPONSE, turn["env_seconds"], {**place, "action": turn["executed"], **answered}
     last = record["turns"][-1]["observation"] if record["turns"] else None
     ended = {"stop_reason": record["stop_reason"], "success": record["success"], "reward": record["return"]}
-    yield END, 0.0, {"state": last, **ended, "error": record["error"]}
+    yield _END, 0.0, {"state": last, **ended, "error": record["error"]}
 
 
 def _named(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,9 +24,11 @@ from ragen_verl.evaluation.runner import evaluate
 from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol
 
+__all__ = ["SEED", "Demonstrator", "check_apart", "demonstrate", "plan_of"]
+
 SEED = 1_000_000_000
 """The seed of the first demonstration; recipes train and evaluate on lower seeds."""
-THOUGHTS = ("plan", "none")
+_THOUGHTS = ("plan", "none")
 _TRIES = 8  # initial states in which a plan is looked for
 
 
@@ -49,8 +51,8 @@ class Demonstrator(Policy):
     def __post_init__(self) -> None:
         if not 0 <= self.optimal <= 1:
             raise RecipeError(f"The share of optimal turns is {self.optimal} but has to be from 0 to 1.")
-        if self.thoughts not in THOUGHTS:
-            raise RecipeError(f"thoughts is {self.thoughts!r} but has to be one of {', '.join(THOUGHTS)}.")
+        if self.thoughts not in _THOUGHTS:
+            raise RecipeError(f"thoughts is {self.thoughts!r} but has to be one of {', '.join(_THOUGHTS)}.")
 
     def player(self, episode: Episode, protocol: Protocol) -> Player:
         """Plays as many actions in a turn as the protocol allows."""

@@ -22,13 +22,15 @@ from ragen_verl.evaluation.plan import Episode, episodes
 from ragen_verl.evaluation.statistics import Estimate, bounded, rate, stratified
 from ragen_verl.evaluation.summary import by_state, interval
 
-VERSION = 1
+__all__ = ["GAMES", "SEED", "Board", "Game", "earlier", "markdown", "ranked", "remarks", "table"]
+
+_VERSION = 1
 """The version of the set below; results of different versions are not ranked together."""
 SEED = 2_000_000
 """The seed of the first instance of every environment; recipes train and evaluate on lower seeds."""
-SAMPLES, INSTANCES, RESPONSE_LENGTH = 8, 128, 512
-OVERALL = "overall"
-SETTINGS = "settings.json"
+_SAMPLES, _INSTANCES, _RESPONSE_LENGTH = 8, 128, 512
+_OVERALL = "overall"
+_SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,9 @@ class Board:
     """
 
     games: tuple[str, ...] = tuple(GAMES)
-    instances: int = INSTANCES
-    samples: int = SAMPLES
-    response_length: int = RESPONSE_LENGTH
+    instances: int = _INSTANCES
+    samples: int = _SAMPLES
+    response_length: int = _RESPONSE_LENGTH
 
     def __post_init__(self) -> None:
         for name in self.games:
@@ -85,7 +87,7 @@ class Board:
 
     def settings(self) -> dict[str, Any]:
         """The settings that results must have in common to be ranked together."""
-        own = {"version": VERSION, "instances": self.instances, "samples": self.samples}
+        own = {"version": _VERSION, "instances": self.instances, "samples": self.samples}
         return {"board": {**own, "response_length": self.response_length}}
 
     def recipe(self, game: str) -> RagenConfig:
@@ -111,8 +113,8 @@ def earlier(folder: Path, board: Board) -> Iterable[tuple[str, dict[str, Path]]]
     """The policies with results in a folder, played with these settings: name, and environment -> its folder."""
     wanted = board.settings()["board"]
     for one in sorted(folder.glob("*/")):
-        places = {game: one / game for game in board.games if (one / game / SETTINGS).is_file()}
-        settings = [json.loads((place / SETTINGS).read_text("utf-8")) for place in places.values()]
+        places = {game: one / game for game in board.games if (one / game / _SETTINGS).is_file()}
+        settings = [json.loads((place / _SETTINGS).read_text("utf-8")) for place in places.values()]
         if settings and all(each.get("board") == wanted for each in settings):
             yield settings[0]["policy"], places
 
@@ -156,14 +158,14 @@ def ranked(records: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], boa
             if other != policy
         )
         rates = {game: vars(rate(list(states.values()))) for game, states in counted[policy].items()}
-        ranking.append({"policy": policy, "rank": 1 + better, OVERALL: vars(overall[policy]), **rates})
+        ranking.append({"policy": policy, "rank": 1 + better, _OVERALL: vars(overall[policy]), **rates})
     missing = {policy: games for policy, games in incomplete.items() if games}
     about = {**board.settings()["board"], "environments": list(board.games), "seed": SEED}
     return {"board": about, "ranking": ranking, "incomplete": missing}
 
 
 def _rows(found: Mapping[str, Any]) -> list[list[str]]:
-    columns = [OVERALL, *found["board"]["environments"]]
+    columns = [_OVERALL, *found["board"]["environments"]]
     return [[str(one["rank"]), one["policy"], *(_cell(one[name]) for name in columns)] for one in found["ranking"]]
 
 
@@ -172,7 +174,7 @@ def _cell(found: Mapping[str, Any]) -> str:
     return f"{one.value:.3f} ({interval(one)})"
 
 
-def title(found: Mapping[str, Any]) -> str:
+def _title(found: Mapping[str, Any]) -> str:
     """The title of the table, which describes the numbers."""
     board = found["board"]
     return f"Mean@{board['samples']} over {board['instances']} instances, with 95 % intervals"
@@ -180,8 +182,8 @@ def title(found: Mapping[str, Any]) -> str:
 
 def table(found: Mapping[str, Any]) -> Table:
     """The ranking as a table for the terminal."""
-    out = Table(title=title(found), box=None, header_style="bold", title_justify="left")
-    for column in ("rank", "policy", OVERALL, *found["board"]["environments"]):
+    out = Table(title=_title(found), box=None, header_style="bold", title_justify="left")
+    for column in ("rank", "policy", _OVERALL, *found["board"]["environments"]):
         out.add_column(column, justify="left" if column == "policy" else "right")
     for row in _rows(found):
         out.add_row(*(escape(cell.replace(" (", "\n(")) for cell in row))
@@ -199,11 +201,11 @@ def remarks(found: Mapping[str, Any]) -> list[str]:
 
 def markdown(found: Mapping[str, Any]) -> str:
     """The ranking as a Markdown page."""
-    columns = ["rank", "policy", OVERALL, *found["board"]["environments"]]
+    columns = ["rank", "policy", _OVERALL, *found["board"]["environments"]]
     lines = [
         "# Leaderboard",
         "",
-        f"{title(found)}. Policies that do not differ over the same instances share a rank.",
+        f"{_title(found)}. Policies that do not differ over the same instances share a rank.",
         "",
     ]
     lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from ragen_verl.rollout.chat import Chat
 from ragen_verl.rollout.protocol import Protocol
 
+__all__ = ["Message", "MessageChat"]
+
 
 @dataclass(frozen=True)
 class Message:

@@ -8,6 +8,8 @@ from typing import Any
 from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
 
+__all__ = ["Episode", "episodes"]
+
 
 @dataclass(frozen=True)
 class Episode:

@@ -22,6 +22,18 @@ from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol
 
+__all__ = [
+    "Endpoint",
+    "Person",
+    "Player",
+    "Policy",
+    "Sampling",
+    "Scripted",
+    "Usage",
+    "oracle_actions",
+    "random_actions",
+]
+
 
 @dataclass
 class Usage:
@@ -90,7 +102,7 @@ class Policy:
         return {"policy": self.name}
 
 
-def answer(protocol: Protocol, actions: list[str]) -> Generation:
+def _answer(protocol: Protocol, actions: list[str]) -> Generation:
     """A response that consists of actions alone."""
     thought = "</think>" if protocol.think else ""
     text = f"{thought}<answer>{f' {protocol.action_sep} '.join(actions)}</answer>"
@@ -122,7 +134,7 @@ class _ScriptedPlayer(Player):
 
     async def respond(self, conversation: list[Message], max_tokens: int) -> Generation:
         most = self._protocol.max_actions_per_turn if self._protocol.action_sep else 1
-        return answer(self._protocol, await asyncio.to_thread(self._choose, self.env, most))
+        return _answer(self._protocol, await asyncio.to_thread(self._choose, self.env, most))
 
 
 def oracle_actions(env: Env, count: int) -> list[str]:
@@ -162,7 +174,7 @@ class _PersonPlayer(Player):
         self._protocol, self._ask = protocol, ask
 
     async def respond(self, conversation: list[Message], max_tokens: int) -> Generation:
-        return answer(self._protocol, [await asyncio.to_thread(self._ask, conversation[-1].content)])
+        return _answer(self._protocol, [await asyncio.to_thread(self._ask, conversation[-1].content)])
 
 
 @dataclass(frozen=True)

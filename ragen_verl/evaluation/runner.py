@@ -25,7 +25,9 @@ from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.trajectory import StopReason
 from ragen_verl.runs.trajectories import PREAMBLES, Preambles, appending, line, read_file
 
-CONCURRENCY = 64
+__all__ = ["evaluate", "recorded"]
+
+_CONCURRENCY = 64
 _UNLIMITED = 1_000_000_000  # entries of a conversation of messages, for which a recipe's limits on tokens do not hold
 
 
@@ -88,7 +90,7 @@ async def _play_all(
     done: dict[tuple, dict[str, Any]],
     tell: Callable[[], None],
 ) -> None:
-    gate = asyncio.Semaphore(policy.concurrency or CONCURRENCY)
+    gate = asyncio.Semaphore(policy.concurrency or _CONCURRENCY)
     protocol, context = ragen.rollout.protocol(), ragen.rollout.chat_context()
     chat = policy.chat(protocol)
     prompt, response = lengths

@@ -16,7 +16,9 @@ from ragen_verl.doctor.facts import version
 from ragen_verl.env.http import client
 from ragen_verl.errors import MissingExtra, RecipeError
 
-START_SECONDS = 600
+__all__ = ["NAME", "serving"]
+
+_START_SECONDS = 600
 NAME = "policy"
 """The model's name on the server."""
 
@@ -66,7 +68,7 @@ def serving(folder: Path, *, dtype: str, max_model_len: int, arguments: Sequence
 def _wait(process: subprocess.Popen, url: str, log: Path) -> None:
     import httpx
 
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
@@ -77,4 +79,4 @@ def _wait(process: subprocess.Popen, url: str, log: Path) -> None:
         except httpx.HTTPError:
             pass
         time.sleep(0.5)
-    raise RecipeError(f"vLLM's server did not answer within {START_SECONDS} s.")
+    raise RecipeError(f"vLLM's server did not answer within {_START_SECONDS} s.")

@@ -14,8 +14,10 @@ from ragen_verl.evaluation.server import NAME, serving
 from ragen_verl.runs.export import LAST, export, find
 from ragen_verl.runs.folder import RunFolder
 
-SCRIPTED = ("random", "oracle")
-FORMS = {
+__all__ = ["Spec"]
+
+_SCRIPTED = ("random", "oracle")
+_FORMS = {
     "random": "actions by chance",
     "oracle": "the environment's own plan",
     "human": "a person at the keyboard",
@@ -50,15 +52,15 @@ class Spec:
             RecipeError: it has none of the forms.
         """
         form, _, name = text.partition(":")
-        if text in (*SCRIPTED, "human"):
+        if text in (*_SCRIPTED, "human"):
             return cls(text, text, text)
         if form in ("api", "run") and name:
             before, at, after = name.rpartition("@")
             return cls(text, form, before if at else name, after if at else None)
         if form == "hf" and name:
             return cls(text, form, name)
-        known = [one.partition(":")[0] for one in FORMS]
-        raise RecipeError(f"The policy {text!r} has no known form: {nearest(form, known)} Forms: {', '.join(FORMS)}.")
+        known = [one.partition(":")[0] for one in _FORMS]
+        raise RecipeError(f"The policy {text!r} has no known form: {nearest(form, known)} Forms: {', '.join(_FORMS)}.")
 
     @contextmanager
     def opened(
@@ -73,7 +75,7 @@ class Spec:
                 limit holds as well.
             ask: the function that asks a person.
         """
-        if self.form in SCRIPTED:
+        if self.form in _SCRIPTED:
             yield Scripted(self.form)
         elif self.form == "human":
             yield Person(ask)

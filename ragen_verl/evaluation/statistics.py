@@ -12,6 +12,19 @@ from math import comb
 import numpy as np
 from scipy import stats
 
+__all__ = [
+    "CONFIDENCE",
+    "Comparison",
+    "Estimate",
+    "bounded",
+    "difference",
+    "mean",
+    "paired",
+    "pass_at_k",
+    "rate",
+    "stratified",
+]
+
 CONFIDENCE = 0.95
 
 

@@ -11,8 +11,21 @@ from rich.table import Table
 
 from ragen_verl.evaluation.statistics import Comparison, Estimate, mean, paired, pass_at_k, rate
 
+__all__ = [
+    "COLUMNS",
+    "MEANS",
+    "Record",
+    "by_state",
+    "comparisons",
+    "interval",
+    "markdown",
+    "results",
+    "summarize",
+    "table",
+]
+
 Record = Mapping[str, Any]
-PERCENTILES = {"median": 50, "p99": 99}
+_PERCENTILES = {"median": 50, "p99": 99}
 MEANS = {
     "turns": "turns",
     "valid_actions": "valid_action_ratio",
@@ -22,7 +35,7 @@ MEANS = {
 """Name in a summary -> key of a trajectory's metrics."""
 
 
-def by_environment(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
+def _by_environment(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
     """(split, environment) -> its records, in their order."""
     found: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
@@ -76,7 +89,7 @@ def summarize(records: Sequence[Record], prices: tuple[float, float] | None = No
     usages = [record["usage"] for record in records if "usage" in record]
     seconds = [one for usage in usages for one in usage["seconds"]]
     if seconds:
-        found["latency"] = {name: float(np.percentile(seconds, q)) for name, q in PERCENTILES.items()}
+        found["latency"] = {name: float(np.percentile(seconds, q)) for name, q in _PERCENTILES.items()}
     for name in ("prompt_tokens", "completion_tokens"):
         found[name] = float(np.mean([usage[name] for usage in usages])) if usages else 0.0
     if prices:
@@ -84,7 +97,7 @@ def summarize(records: Sequence[Record], prices: tuple[float, float] | None = No
     return found
 
 
-def compare(first: Sequence[Record], second: Sequence[Record]) -> Comparison | None:
+def _compare(first: Sequence[Record], second: Sequence[Record]) -> Comparison | None:
     """Success of two policies on the initial states that both have played in one environment; None if there is none."""
     one, other = by_state(first), by_state(second)
     common = sorted(set(one) & set(other))
@@ -106,7 +119,7 @@ def results(records: Mapping[str, Sequence[Record]], prices: tuple[float, float]
         Data for JSON: `policies` (policy -> "split/environment" -> `summarize`) and `compared` (a list with `policy`,
         `with`, `environment`, `difference`, `p_value`).
     """
-    grouped = {policy: by_environment(rows) for policy, rows in records.items()}
+    grouped = {policy: _by_environment(rows) for policy, rows in records.items()}
     policies = {
         policy: {"/".join(place): summarize(rows, prices) for place, rows in found.items()}
         for policy, found in grouped.items()
@@ -115,7 +128,7 @@ def results(records: Mapping[str, Sequence[Record]], prices: tuple[float, float]
     baseline, *others = grouped
     for policy in others:
         for place, rows in grouped[policy].items():
-            one = compare(rows, grouped[baseline].get(place, []))
+            one = _compare(rows, grouped[baseline].get(place, []))
             if one is not None:
                 compared.append(
                     {
@@ -144,7 +157,7 @@ COLUMNS = (
 )
 
 
-def rows(found: Mapping[str, Any]) -> list[list[str]]:
+def _rows(found: Mapping[str, Any]) -> list[list[str]]:
     """The figures as text, one row for each policy and environment, under `COLUMNS`."""
     out = []
     for policy, environments in found["policies"].items():
@@ -194,7 +207,7 @@ def table(found: Mapping[str, Any], title: str) -> Table:
     out = Table(title=title, box=None, header_style="bold", title_justify="left")
     for column in COLUMNS:
         out.add_column(column, justify="left" if column in COLUMNS[:2] else "right", no_wrap=True)
-    for row in rows(found):
+    for row in _rows(found):
         out.add_row(*row)
     return out
 
@@ -202,6 +215,6 @@ def table(found: Mapping[str, Any], title: str) -> Table:
 def markdown(found: Mapping[str, Any], title: str) -> str:
     """The figures as a Markdown page."""
     lines = [f"# {title}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows(found)]
+    lines += ["| " + " | ".join(row) + " |" for row in _rows(found)]
     said = comparisons(found)
     return "\n".join([*lines, *([""] if said else []), *(f"- {one}" for one in said)]) + "\n"

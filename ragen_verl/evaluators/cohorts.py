@@ -18,9 +18,23 @@ from ragen_verl.evaluators.registry import HIGHER, Evaluator
 from ragen_verl.evaluators.saved import Played
 from ragen_verl.names import RETURN, SUCCESS
 
-VARIANCE = "return_variance"
-SEEDS = 64
-WIDE = 6  # up to this many cohorts have a column of their own in the terminal
+__all__ = [
+    "Measure",
+    "State",
+    "by",
+    "by_state",
+    "estimate",
+    "grouped",
+    "markdown",
+    "measures",
+    "results",
+    "table",
+    "variance",
+]
+
+_VARIANCE = "return_variance"
+_SEEDS = 64
+_WIDE = 6  # up to this many cohorts have a column of their own in the terminal
 
 State = tuple[str, str, int]
 
@@ -59,7 +73,7 @@ def _score(name: str) -> Callable[[Played], float | None]:
     return lambda one: one.scores[name]
 
 
-def by(names: Sequence[str], width: int = SEEDS) -> Callable[[Played], str]:
+def by(names: Sequence[str], width: int = _SEEDS) -> Callable[[Played], str]:
     """The function from a trajectory to the name of its cohort.
 
     Args:
@@ -138,15 +152,15 @@ def results(trajectories: Sequence[Played], of: Sequence[Measure], key: Callable
             applies = sum(measure.of(one) is not None for one in members)
             values[measure.name] = None if found is None else {**vars(found), "trajectories": applies}
         found = variance(members)
-        values[VARIANCE] = None if found is None else {**vars(found), "trajectories": len(members)}
+        values[_VARIANCE] = None if found is None else {**vars(found), "trajectories": len(members)}
         states = len({(one.split, one.env, one.seed) for one in members})
         cohorts[name] = {"trajectories": len(members), "states": states, "values": values}
     about: dict[str, Any] = {one.name: {"better": one.better, "about": one.about} for one in of}
-    about[VARIANCE] = {"better": None, "about": "Variance of the return among the trajectories of one initial state."}
+    about[_VARIANCE] = {"better": None, "about": "Variance of the return among the trajectories of one initial state."}
     return {"measures": about, "cohorts": cohorts}
 
 
-def cell(found: Mapping[str, Any] | None) -> str:
+def _cell(found: Mapping[str, Any] | None) -> str:
     """A value with its interval as text; "-" where there is none."""
     if found is None:
         return "-"
@@ -158,12 +172,12 @@ def table(found: Mapping[str, Any], title: str) -> Table:
     """A table for the terminal: a column for each cohort, with intervals; with many cohorts a row for each, without."""
     out = Table(title=escape(title), box=None, header_style="bold", title_justify="left")
     cohorts, names = found["cohorts"], list(found["measures"])
-    if len(cohorts) <= WIDE:
+    if len(cohorts) <= _WIDE:
         out.add_column("measure")
         for name, one in cohorts.items():
             out.add_column(f"{escape(name)}\n{one['trajectories']} of {one['states']} states", justify="right")
         for name in names:
-            out.add_row(name, *(cell(one["values"][name]) for one in cohorts.values()))
+            out.add_row(name, *(_cell(one["values"][name]) for one in cohorts.values()))
         return out
     out.add_column("cohort", no_wrap=True)
     for name in ("trajectories", *names):
@@ -183,7 +197,7 @@ def markdown(found: Mapping[str, Any], title: str) -> str:
     counts = (f"{one['trajectories']} of {one['states']} states" for one in cohorts.values())
     lines.append("| trajectories | " + " | ".join(counts) + " |")
     for name in found["measures"]:
-        lines.append(f"| {name} | " + " | ".join(cell(one["values"][name]) for one in cohorts.values()) + " |")
+        lines.append(f"| {name} | " + " | ".join(_cell(one["values"][name]) for one in cohorts.values()) + " |")
     lines += ["", "Means over initial states with 95 % intervals.", ""]
     lines += [f"- {name}: {one['about']}" for name, one in found["measures"].items()]
     return "\n".join(lines) + "\n"

@@ -25,10 +25,12 @@ from ragen_verl.evaluators.registry import LOWER
 from ragen_verl.evaluators.saved import Played
 from ragen_verl.names import RETURN, SUCCESS
 
-DEGRADED, FEW, FINE, IMPROVED = "degraded", "too few states", "no worse", "better"
-LEVEL = {"accepts": Accepts(lambda value: 0.5 <= value < 1, "a number from 0.5 to less than 1")}
+__all__ = ["DEGRADED", "FEW", "FINE", "IMPROVED", "Compared", "Thresholds", "gate", "markdown", "results", "table"]
 
-NUMBERS = {
+DEGRADED, FEW, FINE, IMPROVED = "degraded", "too few states", "no worse", "better"
+_LEVEL = {"accepts": Accepts(lambda value: 0.5 <= value < 1, "a number from 0.5 to less than 1")}
+
+_NUMBERS = {
     "accepts": Accepts(
         lambda value: all(type(one) in (int, float) and 0 <= one < inf for one in value.values()),
         "measure: number, each 0 or more",
@@ -48,10 +50,10 @@ class Thresholds:
         confidence: the joint confidence of all intervals.
     """
 
-    tolerance: dict[str, float] = field(default_factory=dict, metadata=NUMBERS)
+    tolerance: dict[str, float] = field(default_factory=dict, metadata=_NUMBERS)
     measures: tuple[str, ...] = ()
     min_states: int = field(default=20, metadata=at_least(2))
-    confidence: float = field(default=0.95, metadata=LEVEL)
+    confidence: float = field(default=0.95, metadata=_LEVEL)
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def _same_environments(run: Sequence[Played], baseline: Sequence[Played]) -> Non
             )
 
 
-def verdict(found: Sequence[Compared]) -> str:
+def _verdict(found: Sequence[Compared]) -> str:
     """`degraded` if any comparison is, else `no worse`."""
     return DEGRADED if any(one.outcome == DEGRADED for one in found) else FINE
 
@@ -203,7 +205,7 @@ def verdict(found: Sequence[Compared]) -> str:
 def results(found: Sequence[Compared], confidence: float) -> dict[str, Any]:
     """Data for JSON: `verdict`, `confidence`, `compared` (every comparison)."""
     rows = [{**vars(one), "difference": one.difference and vars(one.difference)} for one in found]
-    return {"verdict": verdict(found), "confidence": confidence, "compared": rows}
+    return {"verdict": _verdict(found), "confidence": confidence, "compared": rows}
 
 
 def _cells(one: Compared) -> list[str]:
@@ -214,23 +216,23 @@ def _cells(one: Compared) -> list[str]:
     return [one.cohort, one.measure, *values, change, within, str(one.states), how, one.outcome]
 
 
-COLUMNS = ("cohort", "measure", "baseline", "run", "change", "interval", "states", "how", "outcome")
-STYLES = {DEGRADED: "bold red", IMPROVED: "green", FEW: "dim"}
+_COLUMNS = ("cohort", "measure", "baseline", "run", "change", "interval", "states", "how", "outcome")
+_STYLES = {DEGRADED: "bold red", IMPROVED: "green", FEW: "dim"}
 
 
 def table(found: Sequence[Compared], title: str) -> Table:
     """A table for the terminal."""
     out = Table(title=escape(title), box=None, header_style="bold", title_justify="left")
-    for column in COLUMNS:
-        out.add_column(column, justify="right" if column in COLUMNS[2:7] else "left", no_wrap=True)
+    for column in _COLUMNS:
+        out.add_column(column, justify="right" if column in _COLUMNS[2:7] else "left", no_wrap=True)
     for one in found:
-        out.add_row(*map(escape, _cells(one)), style=STYLES.get(one.outcome))
+        out.add_row(*map(escape, _cells(one)), style=_STYLES.get(one.outcome))
     return out
 
 
 def markdown(found: Sequence[Compared], title: str) -> str:
     """A Markdown page: the degraded measures, and every comparison."""
-    lines = [f"# {title}", "", f"**{verdict(found)}**", ""]
+    lines = [f"# {title}", "", f"**{_verdict(found)}**", ""]
     lines += [f"- {one.sentence()}" for one in found if one.outcome == DEGRADED]
-    lines += ["", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["", "| " + " | ".join(_COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
     return "\n".join([*lines, *("| " + " | ".join(_cells(one)) + " |" for one in found)]) + "\n"

@@ -14,10 +14,12 @@ from ragen_verl.evaluators.registry import evaluator
 from ragen_verl.evaluators.saved import Played
 from ragen_verl.plugins import Accepts
 
-RUBRIC = """\
+__all__ = ["SCHEMA", "Count", "Seconds", "Times", "judge", "read"]
+
+_RUBRIC = """\
 Judge whether the agent did what the task asks for, by what happened and not by what the agent says. A score of 1 is a
 task that was done without detours, 0.5 is half of it or a way with many useless turns, 0 is nothing that helps."""
-FORM = """\
+_FORM = """\
 Reply with one JSON object and nothing else: {"score": a number from 0 to 1 in tenths, "reason": one short sentence}."""
 SCHEMA = {
     "type": "object",
@@ -40,7 +42,7 @@ def judge(
     *,
     model: str,
     url: str | None = None,
-    rubric: str = RUBRIC,
+    rubric: str = _RUBRIC,
     cache: str | None = None,
     schema: bool = True,
     attempts: Count = 3,
@@ -173,7 +175,7 @@ class _Endpoint:
         return failures
 
     async def _ask(self, text: str) -> dict[str, Any]:
-        messages = [{"role": "system", "content": f"{self._rubric}\n\n{FORM}"}, {"role": "user", "content": text}]
+        messages = [{"role": "system", "content": f"{self._rubric}\n\n{_FORM}"}, {"role": "user", "content": text}]
         for attempt in range(1, self._attempts + 1):
             reply = await self._client.chat.completions.create(
                 messages=messages,

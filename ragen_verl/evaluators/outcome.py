@@ -11,6 +11,8 @@ from ragen_verl.evaluators.registry import evaluator
 from ragen_verl.evaluators.saved import Played
 from ragen_verl.plugins import Accepts
 
+__all__ = ["Weight", "reward_hacking", "task_completion", "trajectory_score", "valid_actions"]
+
 Weight = Annotated[float, Accepts(lambda value: value >= 0, "0 or more")]
 
 

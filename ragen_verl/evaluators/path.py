@@ -7,6 +7,15 @@ from itertools import pairwise
 from ragen_verl.evaluators.registry import evaluator
 from ragen_verl.evaluators.saved import Played
 
+__all__ = [
+    "backtracking",
+    "goal_progress",
+    "repeated_actions",
+    "repeated_states",
+    "step_efficiency",
+    "unnecessary_turns",
+]
+
 
 @evaluator("goal_progress", better="higher", bounded=True)
 def goal_progress(trajectory: Played) -> float | None:

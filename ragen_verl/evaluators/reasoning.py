@@ -14,6 +14,8 @@ from ragen_verl.evaluators.registry import evaluator
 from ragen_verl.evaluators.saved import Played
 from ragen_verl.plugins import Accepts
 
+__all__ = ["Words", "input_dependence", "reasoning_repetition", "reasoning_trend", "reasoning_words", "stated_action"]
+
 Words = Annotated[int, Accepts(lambda value: value >= 1, "1 or more")]
 
 

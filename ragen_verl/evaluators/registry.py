@@ -20,7 +20,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.evaluators.saved import Played
 from ragen_verl.plugins import Registry, check_options
 
-__all__ = ["EVALUATORS", "Evaluator", "evaluator", "run"]
+__all__ = ["EVALUATORS", "HIGHER", "LOWER", "Evaluator", "evaluator", "run"]
 
 HIGHER, LOWER = "higher", "lower"
 

@@ -13,6 +13,8 @@ from typing import Any
 from ragen_verl.env import Env, make, registry
 from ragen_verl.rollout.trajectory import StopReason
 
+__all__ = ["Replay", "replay"]
+
 
 @dataclass(frozen=True)
 class Replay:

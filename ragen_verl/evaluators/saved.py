@@ -22,7 +22,9 @@ from ragen_verl.rollout.trajectory import environment_of
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.trajectories import EPISODES, read_file
 
-FIRST, LAST, BEST, ALL = "first", "last", "best", "all"
+__all__ = ["Played", "Saved", "load"]
+
+_FIRST, _LAST, _BEST, _ALL = "first", "last", "best", "all"
 
 
 @dataclass
@@ -95,7 +97,7 @@ class Saved:
     step: int | None
 
 
-def load(path: Path, *, split: str = "val", step: str = LAST) -> Saved:
+def load(path: Path, *, split: str = "val", step: str = _LAST) -> Saved:
     """Read the trajectories of a run's folder, of an evaluation's, or of a JSONL file.
 
     Args:
@@ -148,15 +150,15 @@ def _run(folder: RunFolder, split: str, step: str) -> Saved:
 
 def _steps(folder: RunFolder, files: Mapping[int, Path], step: str) -> list[int]:
     steps = sorted(files)
-    named = {FIRST: steps[:1], LAST: steps[-1:], ALL: steps}
+    named = {_FIRST: steps[:1], _LAST: steps[-1:], _ALL: steps}
     rates = {row["step"]: row[HELD_OUT_SUCCESS] for row in folder.rows() if HELD_OUT_SUCCESS in row}
     if both := [number for number in steps if number in rates]:
-        named[BEST] = [max(both, key=lambda number: rates[number])]
+        named[_BEST] = [max(both, key=lambda number: rates[number])]
     named |= {str(number): [number] for number in steps}
     if step not in named:
         raise RecipeError(
             f"{folder.path} has no trajectories of step {step!r}: name one of {', '.join(map(str, steps))}, or "
-            f"{', '.join(name for name in (FIRST, LAST, BEST, ALL) if name in named)}."
+            f"{', '.join(name for name in (_FIRST, _LAST, _BEST, _ALL) if name in named)}."
         )
     return named[step]
 

@@ -23,11 +23,29 @@ from ragen_verl.names import (
 from ragen_verl.report.reading import Run
 from ragen_verl.report.trajectories import EXCLUDED, SOLVED, finite
 
-HELD_OUT_LINE, TRAIN_LINE = "held-out", "training"
+__all__ = [
+    "BOTTOM",
+    "HEIGHT",
+    "LEFT",
+    "MOST_POINTS",
+    "PANELS",
+    "RIGHT",
+    "TOP",
+    "WIDTH",
+    "Drawing",
+    "Line",
+    "Mark",
+    "Panel",
+    "drawings",
+    "intervals",
+    "marks",
+]
+
+_HELD_OUT_LINE, _TRAIN_LINE = "held-out", "training"
 WIDTH, HEIGHT = 360, 200
 LEFT, RIGHT, TOP, BOTTOM = 42, 350, 20, 176
 MOST_POINTS = 600
-LOG_FROM = 50.0
+_LOG_FROM = 50.0
 """A panel has a logarithmic axis, if it may have one, where its largest value is this many times its smallest."""
 
 
@@ -50,15 +68,15 @@ class Panel:
 
 
 PANELS = (
-    Panel("Success", "share of trajectories", {HELD_OUT_LINE: HELD_OUT_SUCCESS, TRAIN_LINE: TRAIN_SUCCESS}, True),
-    Panel("Return", "mean", {HELD_OUT_LINE: f"{HELD_OUT}/{RETURN}", TRAIN_LINE: f"{TRAIN}/{RETURN}"}),
-    Panel("In-group standard deviation", "of returns", {TRAIN_LINE: REWARD_STD}),
-    Panel("Entropy", "nats a token", {TRAIN_LINE: ENTROPY}),
-    Panel("Gradient norm", "before clipping", {TRAIN_LINE: GRADIENT_NORM}, log=True),
+    Panel("Success", "share of trajectories", {_HELD_OUT_LINE: HELD_OUT_SUCCESS, _TRAIN_LINE: TRAIN_SUCCESS}, True),
+    Panel("Return", "mean", {_HELD_OUT_LINE: f"{HELD_OUT}/{RETURN}", _TRAIN_LINE: f"{TRAIN}/{RETURN}"}),
+    Panel("In-group standard deviation", "of returns", {_TRAIN_LINE: REWARD_STD}),
+    Panel("Entropy", "nats a token", {_TRAIN_LINE: ENTROPY}),
+    Panel("Gradient norm", "before clipping", {_TRAIN_LINE: GRADIENT_NORM}, log=True),
     Panel(
         "Reasoning length",
         "words a trajectory",
-        {HELD_OUT_LINE: f"{HELD_OUT}/reasoning_length", TRAIN_LINE: f"{TRAIN}/reasoning_length"},
+        {_HELD_OUT_LINE: f"{HELD_OUT}/reasoning_length", _TRAIN_LINE: f"{TRAIN}/reasoning_length"},
     ),
 )
 
@@ -106,7 +124,7 @@ class Drawing:
         values = [one for line in self.lines for point in line.points for one in point[1:] if one is not None]
         self.first, self.last = min(steps), max(max(steps), min(steps) + 1)
         positive = [one for one in values if one > 0]
-        self.log = self.panel.log and len(positive) == len(values) and max(values) > LOG_FROM * min(values)
+        self.log = self.panel.log and len(positive) == len(values) and max(values) > _LOG_FROM * min(values)
         if self.panel.percent:
             self.ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
         elif self.log:

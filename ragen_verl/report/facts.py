@@ -13,6 +13,22 @@ from ragen_verl.report.curves import intervals
 from ragen_verl.report.reading import Run
 from ragen_verl.report.trajectories import finite
 
+__all__ = [
+    "OTHER",
+    "PHASES",
+    "TESTING",
+    "HeldOut",
+    "before_and_after",
+    "device_hours",
+    "differing",
+    "duration",
+    "facts",
+    "held_out",
+    "phases",
+    "seconds",
+    "tokens_per_second",
+]
+
 PHASES = {
     "rollout": ("gen",),
     "rewards": ("reward",),
@@ -77,7 +93,7 @@ def seconds(run: Run) -> float:
     return _total(run, STEP_SECONDS) + _total(run, TEST_SECONDS)
 
 
-def devices(run: Run) -> int:
+def _devices(run: Run) -> int:
     """The number of training processes with a device of their own."""
     nodes, each = run.setting("trainer.nnodes", 1), run.setting("trainer.n_gpus_per_node", 1)
     return int(nodes) * int(each) if finite(nodes) and finite(each) else 1
@@ -96,7 +112,7 @@ def device_hours(run: Run) -> tuple[str, float]:
     if run.setting("trainer.device") == "cpu":
         cores = run.versions.get("cores")
         return "core hours", hours * (cores if finite(cores) else 1)
-    return "GPU hours", hours * devices(run)
+    return "GPU hours", hours * _devices(run)
 
 
 def facts(run: Run) -> dict[str, dict[str, str]]:
@@ -105,7 +121,7 @@ def facts(run: Run) -> dict[str, dict[str, str]]:
     rate = tokens_per_second(run)
     versions = {name: str(value) for name, value in run.versions.items() if name not in ("machine", "cores", "gpus")}
     gpus = run.versions.get("gpus")
-    processes = f"{devices(run)} × {run.setting('trainer.device', 'device')}"
+    processes = f"{_devices(run)} × {run.setting('trainer.device', 'device')}"
     found = {
         "Recipe": {
             "recipe": run.recipe,

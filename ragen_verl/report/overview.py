@@ -17,6 +17,8 @@ from ragen_verl.report.reading import INTERRUPTED, Run, read_run
 from ragen_verl.runs.launch import typed
 from ragen_verl.runs.resume import changes
 
+__all__ = ["difference_tables", "differences", "find", "record", "table"]
+
 _SHORT = 60
 
 
@@ -35,16 +37,16 @@ def find(folder: Path) -> list[Run]:
             below.clear()
     if not found:
         raise RecipeError(f"There is no run in {folder}: `ragen-verl train RECIPE` makes one in runs/.")
-    return sorted(found, key=began, reverse=True)
+    return sorted(found, key=_began, reverse=True)
 
 
-def began(run: Run) -> float:
+def _began(run: Run) -> float:
     """The time when the run was started or resumed, in seconds since 1970."""
     files = (run.folder.path / "config.yaml", run.folder.metrics)
     return next((file.stat().st_mtime for file in files if file.exists()), 0.0)
 
 
-def go_on(run: Run) -> str | None:
+def _go_on(run: Run) -> str | None:
     """The command that resumes an unfinished run; None for other runs."""
     return typed("resume", str(run.folder.path)) if run.state() in (INTERRUPTED, "failed") else None
 
@@ -64,8 +66,8 @@ def record(run: Run, below: Path) -> dict[str, Any]:
         "seconds": round(seconds(run), 1),
         "held_out": {when: vars(one) for when, one in held_out.items()},
         "verdict": run.verdict.get("status"),
-        "started": datetime.fromtimestamp(began(run)).astimezone().isoformat(timespec="seconds"),
-        "continue": go_on(run),
+        "started": datetime.fromtimestamp(_began(run)).astimezone().isoformat(timespec="seconds"),
+        "continue": _go_on(run),
     }
 
 

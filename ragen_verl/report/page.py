@@ -36,6 +36,8 @@ from ragen_verl.report.reading import Run
 from ragen_verl.report.selection import LIMIT, chosen, shortened
 from ragen_verl.report.text import HIDDEN, visible
 
+__all__ = ["SCRIPTS", "render"]
+
 SCRIPTS = ("text.js", "data.js", "charts.js", "list.js", "episode.js", "keys.js", "live.js")
 _LISTED = ("env", "seed", "rollout_index", "outcome", "stop_reason", "return", "kept")
 

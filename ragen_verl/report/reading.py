@@ -18,6 +18,8 @@ from ragen_verl.runs.cause import cause
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
 
+__all__ = ["INTERRUPTED", "SILENT", "SPLITS", "Run", "all_files", "read_run"]
+
 SPLITS = ("train", "val", "generalisation")
 INTERRUPTED = "interrupted"
 SILENT = 900.0

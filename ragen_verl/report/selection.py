@@ -8,6 +8,8 @@ from typing import Any
 from ragen_verl.report.curves import marks
 from ragen_verl.report.reading import Run, all_files
 
+__all__ = ["LEAST", "LIMIT", "LONGEST", "chosen", "shortened"]
+
 LIMIT = 2000
 LONGEST = 20_000
 """The highest number of characters of one text in the page; the trajectories' file has the rest."""

@@ -12,6 +12,8 @@ from ragen_verl.report.page import render
 from ragen_verl.report.reading import Run, read_run
 from ragen_verl.runs.folder import RunFolder
 
+__all__ = ["Pages", "server"]
+
 
 class Pages:
     """The page of a run and its version; several threads may use it.

@@ -22,6 +22,8 @@ from ragen_verl.report.reading import INTERRUPTED, Run
 from ragen_verl.report.text import visible
 from ragen_verl.report.trajectories import EXCLUDED, SOLVED, finite
 
+__all__ = ["dashboard", "episode", "line", "sparkline"]
+
 _STATES = {"running": "green", "finished": "green", "failed": "bold red", INTERRUPTED: "yellow"}
 _VERDICTS = {"healthy": "green", "note": "cyan", "warning": "yellow", "collapsed": "bold red"}
 _OUTCOMES = {SOLVED: "green", EXCLUDED: "bright_black"}

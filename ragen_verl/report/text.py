@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+__all__ = ["HIDDEN", "visible"]
+
 HIDDEN = (
     (0x00, 0x08),  # control characters, without tab and line feed
     (0x0B, 0x1F),

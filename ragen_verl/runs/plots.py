@@ -9,7 +9,9 @@ from typing import Any
 from ragen_verl.names import HELD_OUT_SUCCESS, TRAIN_SUCCESS
 from ragen_verl.runs.folder import RunFolder
 
-SMOOTHING = 0.3
+__all__ = ["learning_curve", "sweep_figure"]
+
+_SMOOTHING = 0.3
 """Weight of a new step in the moving average of training success, which has few initial states in each step."""
 
 
@@ -89,5 +91,5 @@ def sweep_figure(found: dict[str, Any], out: Path) -> Path:
 def _smooth(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     smooth: list[tuple[int, float]] = []
     for step, value in points:
-        smooth.append((step, value if not smooth else SMOOTHING * value + (1 - SMOOTHING) * smooth[-1][1]))
+        smooth.append((step, value if not smooth else _SMOOTHING * value + (1 - _SMOOTHING) * smooth[-1][1]))
     return smooth

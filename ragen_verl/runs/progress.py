@@ -26,12 +26,14 @@ from ragen_verl.names import (
 )
 from ragen_verl.runs.folder import RunFolder
 
-ROWS = {"held-out success": SUCCESS, "held-out return": RETURN, "valid turns": VALID}
-IMPORTING, RAY, ENGINE = "importing verl", "starting Ray", "starting the engine"
-# text in the log -> phase, used until the trainer itself writes its phase (`RunFolder.phase`)
-MARKS = {"ray init kwargs": RAY, "WorkerDict pid=": "loading the weights", "vLLMHttpServer pid=": ENGINE}
+__all__ = ["ProgressDisplay", "evaluation_table", "result_table"]
 
-PHASES = (IMPORTING, *MARKS.values())
+_ROWS = {"held-out success": SUCCESS, "held-out return": RETURN, "valid turns": VALID}
+_IMPORTING, _RAY, _ENGINE = "importing verl", "starting Ray", "starting the engine"
+# text in the log -> phase, used until the trainer itself writes its phase (`RunFolder.phase`)
+_MARKS = {"ray init kwargs": _RAY, "WorkerDict pid=": "loading the weights", "vLLMHttpServer pid=": _ENGINE}
+
+_PHASES = (_IMPORTING, *_MARKS.values())
 
 
 class ProgressDisplay:
@@ -48,10 +50,10 @@ class ProgressDisplay:
         self._total: int | None = None
         self._held_out: float | None = None
         self._log_at = folder.log_file.stat().st_size if folder.log_file.exists() else 0
-        self._log_phase = IMPORTING
+        self._log_phase = _IMPORTING
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self._bar = Progress(TextColumn("{task.description}"), *columns, console=console)
-        self._task = self._bar.add_task(IMPORTING, total=None)
+        self._task = self._bar.add_task(_IMPORTING, total=None)
 
     def __enter__(self) -> ProgressDisplay:
         if self._console.is_terminal:
@@ -92,8 +94,8 @@ class ProgressDisplay:
                 file.seek(self._log_at)
                 new = file.read()
             self._log_at += len(new)
-            seen = [phase for mark, phase in MARKS.items() if mark.encode() in new]
-            self._log_phase = max([self._log_phase, *seen], key=PHASES.index)
+            seen = [phase for mark, phase in _MARKS.items() if mark.encode() in new]
+            self._log_phase = max([self._log_phase, *seen], key=_PHASES.index)
         return self._log_phase
 
     def _text(self, row: dict[str, Any]) -> str:
@@ -113,7 +115,7 @@ def result_table(folder: RunFolder) -> Table:
     when = {"before": "before", "best": f"best (step {best['step']})" if best else "best", "after": "after"}
     for name in ("", *when.values()):
         table.add_column(name, justify="right" if name else "left")
-    for label, key in ROWS.items():
+    for label, key in _ROWS.items():
         table.add_row(label, *(f"{summary[one][key]:.3f}" if summary.get(one) else "-" for one in when))
     return table
 

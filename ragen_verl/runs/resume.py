@@ -13,6 +13,8 @@ from ragen_verl.config import register_resolvers
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 
+__all__ = ["FREE", "Started", "changes", "flat", "started"]
+
 # keys that may differ between two parts of one run: its folder, its start, and evaluation instead of training
 FREE = (
     "ragen.run.dir",

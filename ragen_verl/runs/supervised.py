@@ -29,7 +29,9 @@ from ragen_verl.runs.export import merged
 from ragen_verl.runs.folder import RunFolder, checkpoint_of, versions
 from ragen_verl.runs.launch import WATCH_SECONDS, ended_by_signals, say, stop
 
-CONFIG, TRACKER, MODEL = "sft.yaml", "verl.jsonl", "model"
+__all__ = ["command", "train"]
+
+_CONFIG, _TRACKER, _MODEL = "sft.yaml", "verl.jsonl", "model"
 
 
 def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -> Path:
@@ -48,9 +50,9 @@ def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -
         RecipeError: the folder cannot be made, or the training failed; with the cause.
     """
     folder.make()
-    OmegaConf.save(config, folder.path / CONFIG)
+    OmegaConf.save(config, folder.path / _CONFIG)
     (folder.path / "versions.json").write_text(json.dumps(versions(), indent=2))
-    tracker = folder.path / TRACKER
+    tracker = folder.path / _TRACKER
     environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(tracker)}
     line = command(folder.path, config.trainer.n_gpus_per_node)
     started, seen = time.time(), 0
@@ -72,7 +74,7 @@ def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -
         why = cause(folder.log_file.read_text(errors="replace"))
         raise RecipeError(f"The training failed ({ending(code)}): {why} The log is {folder.log_file}.")
     checkpoint = checkpoint_of(folder.path / "checkpoints", steps)
-    model = merged(checkpoint, folder.path / MODEL)
+    model = merged(checkpoint, folder.path / _MODEL)
     shutil.rmtree(checkpoint.parent)
     say(console, f"{seen} steps in {time.time() - started:.0f} s with the start.")
     return model
@@ -81,7 +83,7 @@ def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -
 def command(folder: Path, devices: int) -> list[str]:
     """The command of verl's trainer on the configuration in a run's folder, with a process for each device."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={devices}"]
-    place = ["--config-path", str(folder), "--config-name", Path(CONFIG).stem]
+    place = ["--config-path", str(folder), "--config-name", Path(_CONFIG).stem]
     quiet = [f"hydra.run.dir={folder}", "hydra.output_subdir=null", "hydra/job_logging=none"]
     return [*torchrun, "-m", "verl.trainer.sft_trainer", *place, *quiet]
 

@@ -30,6 +30,8 @@ from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS, SWEEPS
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import train
 
+__all__ = ["Sweep", "commands", "comparison", "mean_and_deviation", "packaged", "results", "run", "table"]
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -180,14 +182,14 @@ def results(sweep: Sweep, root: Path) -> dict[str, Any]:
                 "step_seconds": mean(times)
                 if (times := [row[STEP_SECONDS] for row in rows if STEP_SECONDS in row])
                 else None,
-                "held_out": points(rows, HELD_OUT_SUCCESS),
-                "series": {title: points(rows, metric) for title, metric in sweep.panels.items()},
+                "held_out": _points(rows, HELD_OUT_SUCCESS),
+                "series": {title: _points(rows, metric) for title, metric in sweep.panels.items()},
             }
         )
     return {"sweep": sweep.name, "recipe": sweep.recipe, "overrides": list(sweep.overrides), "runs": found}
 
 
-def points(rows: list[dict[str, Any]], metric: str) -> list[tuple[int, float]]:
+def _points(rows: list[dict[str, Any]], metric: str) -> list[tuple[int, float]]:
     """(step, value) of the rows that have a metric."""
     return [(row["step"], row[metric]) for row in rows if metric in row]
 

@@ -19,7 +19,21 @@ from ragen_verl.rollout.record import COMMON, decode, encode, messages, preamble
 from ragen_verl.rollout.trajectory import plain
 from ragen_verl.runs import disk
 
-__all__ = ["Preambles", "TrajectoryWarning", "appending", "features", "files", "messages", "read", "read_file", "write"]
+__all__ = [
+    "EPISODES",
+    "PREAMBLES",
+    "Preambles",
+    "Record",
+    "TrajectoryWarning",
+    "appending",
+    "features",
+    "files",
+    "line",
+    "messages",
+    "read",
+    "read_file",
+    "write",
+]
 
 Record = dict[str, Any]
 

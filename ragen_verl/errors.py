@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+__all__ = ["BadEnvKwargs", "MissingExtra", "RecipeError", "UnknownEnv", "adding", "adding_package", "nearest"]
+
 
 class RecipeError(ValueError):
     """A recipe, an override or an argument that cannot work; raised before any worker starts."""

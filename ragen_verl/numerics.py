@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["ZERO_STD"]
+
 ZERO_STD = 1e-6
 """The returns of a group count as equal when their standard deviation is at most this.
 

@@ -44,13 +44,13 @@ GROUP = "ragen_verl.plugins"
 FILES = "RAGEN_VERL_PLUGINS"
 """The environment variable with the paths of plugin files, separated like those of `PATH`."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _loaded: set[str] = set()
 _failed: dict[str, str] = {}  # plugin -> why it could not be imported
 
 
-class Registry(Generic[T], Mapping[str, T]):
+class Registry(Generic[_T], Mapping[str, _T]):
     """A mapping from names to things of one kind. The first look-up loads this package's own things and all plugins.
 
     Args:
@@ -62,9 +62,9 @@ class Registry(Generic[T], Mapping[str, T]):
     def __init__(self, kind: str, home: str | None = None) -> None:
         self.kind = kind
         self._home = home
-        self._things: dict[str, T] = {}
+        self._things: dict[str, _T] = {}
 
-    def add(self, name: str, thing: T) -> T:
+    def add(self, name: str, thing: _T) -> _T:
         """Put `thing` under `name`.
 
         Raises:
@@ -76,7 +76,7 @@ class Registry(Generic[T], Mapping[str, T]):
         self._things[name] = thing
         return thing
 
-    def find(self, name: str, key: str, others: Collection[str] = ()) -> T:
+    def find(self, name: str, key: str, others: Collection[str] = ()) -> _T:
         """The thing of this name.
 
         Args:
@@ -101,7 +101,7 @@ class Registry(Generic[T], Mapping[str, T]):
                 importlib.import_module(module.name)
         load_plugins()
 
-    def __getitem__(self, name: str) -> T:
+    def __getitem__(self, name: str) -> _T:
         self._load()
         return self._things[name]
 

@@ -16,6 +16,8 @@ from typing import Any
 from ragen_verl.env.core import Env
 from ragen_verl.env_checker import FULL, Profile, Report, Subject, check
 
+__all__ = ["check_env"]
+
 
 def check_env(
     id_or_class: str | Callable[..., Env], *, profile: Profile = FULL, skip: Collection[str] = (), **kwargs: Any

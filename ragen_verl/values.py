@@ -10,6 +10,8 @@ from typing import Any
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["NOT_NEGATIVE", "POSITIVE", "SHARE", "UNIT", "Accepts", "checked"]
+
 
 @dataclass(frozen=True)
 class Accepts:

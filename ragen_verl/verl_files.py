@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ragen_verl.errors import RecipeError
 
+__all__ = ["Definition", "file", "folder", "imported", "resolve", "tree"]
+
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -37,6 +37,8 @@ from ragen_verl.cli.train import EPILOG, train
 from ragen_verl.cli.verdict import verdict
 from ragen_verl.cli.watch import watch
 
+__all__ = ["app", "main"]
+
 app = typer.Typer(
     name="ragen-verl",
     cls=Group,

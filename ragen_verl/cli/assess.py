@@ -13,6 +13,8 @@ import yaml
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
+__all__ = ["BY", "EPILOG", "PLUGIN", "SET", "SPLIT", "assess", "judged", "left_out", "parsed"]
+
 EPILOG = """Examples:
 
 ragen-verl assess runs/RUN
@@ -81,7 +83,7 @@ def assess(
         typer.echo(json.dumps(found, indent=2))
         return
     console().print(cohorts.table(found, title))
-    if told := remarks(found):
+    if told := _remarks(found):
         console().print(told, markup=False)
     if out:
         console().print(f"Written to {out}: scores.json, scores.md, scores.jsonl.", markup=False)
@@ -120,7 +122,7 @@ def left_out(saved: Any) -> dict[str, int]:
     return {"excluded": saved.excluded, "broken_lines": saved.broken}
 
 
-def remarks(found: dict[str, Any]) -> str:
+def _remarks(found: dict[str, Any]) -> str:
     """What a reader has to know about the numbers."""
     told = []
     if found["excluded"]:

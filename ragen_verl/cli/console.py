@@ -15,6 +15,8 @@ from typer.core import TyperGroup
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.trajectories import TrajectoryWarning
 
+__all__ = ["TRACEBACK", "Group", "console"]
+
 TRACEBACK = "RAGEN_VERL_TRACEBACK"
 
 

@@ -15,6 +15,8 @@ import typer
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
+__all__ = ["EPILOG", "Format", "convert"]
+
 EPILOG = """Examples:
 
 ragen-verl convert runs/RUN --to sft --success --out sft.jsonl

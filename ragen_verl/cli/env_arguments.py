@@ -13,6 +13,8 @@ from ragen_verl.env import Env
 from ragen_verl.env.registry import GROUP
 from ragen_verl.errors import RecipeError
 
+__all__ = ["ID", "KWARGS", "parse_kwargs", "spelled", "summary", "variant"]
+
 ID = typer.Argument(help="An id that `ragen-verl env list` shows; without a version: the highest.")
 KWARGS = typer.Argument(None, metavar="[KEY=VALUE]...", help="Arguments, as in a recipe's kwargs.")
 

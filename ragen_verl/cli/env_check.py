@@ -20,6 +20,8 @@ from ragen_verl.cli.env_arguments import ID, KWARGS, parse_kwargs
 if TYPE_CHECKING:
     from ragen_verl.env_checker import Report
 
+__all__ = ["check_environment"]
+
 _MARKS = {"kept": "[green]kept[/]", "broken": "[bold red]broken[/]", "not checked": "[yellow]not checked[/]"}
 
 
@@ -57,7 +59,7 @@ def check_environment(
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2))
     else:
-        show(console(), report)
+        _show(console(), report)
     raise typer.Exit(int(not report.ok))
 
 
@@ -74,7 +76,7 @@ def _shown(status: Status) -> Callable[[str, int], None]:
     return progress
 
 
-def show(out: Console, report: Report) -> None:
+def _show(out: Console, report: Report) -> None:
     """Print the rules and the facts."""
     from ragen_verl.env_checker.rules import describe
 

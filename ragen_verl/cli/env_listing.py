@@ -12,6 +12,8 @@ from ragen_verl.cli.console import console
 from ragen_verl.cli.env_arguments import spelled, summary
 from ragen_verl.env import registry
 
+__all__ = ["list_environments"]
+
 
 def list_environments() -> None:
     """List every installed environment with its actions, and its variants below it.
@@ -23,9 +25,9 @@ def list_environments() -> None:
     table.add_column("what it is")
     table.add_column("actions")
     broken: list[tuple[str, str]] = []
-    for kind, found in families(broken).items():
+    for kind, found in _families(broken).items():
         first, *others = found
-        table.add_row(f"[bold]{escape(first)}[/]", escape(summary(kind)), escape(actions(kind)))
+        table.add_row(f"[bold]{escape(first)}[/]", escape(summary(kind)), escape(_actions(kind)))
         for id in others:
             table.add_row(f"  {escape(id)}", f"[dim]{escape(found[id] or 'the same')}[/]", "")
     for id, error in broken:
@@ -40,7 +42,7 @@ def list_environments() -> None:
     console().print(table)
 
 
-def families(broken: list[tuple[str, str]]) -> dict[Any, dict[str, str]]:
+def _families(broken: list[tuple[str, str]]) -> dict[Any, dict[str, str]]:
     """Class -> its ids, each with the arguments it fixes; the plain class first, then by name.
 
     Args:
@@ -63,7 +65,7 @@ def families(broken: list[tuple[str, str]]) -> dict[Any, dict[str, str]]:
     return {kind: dict(sorted(ids.items(), key=lambda one: order(one, kind))) for kind, ids in found.items()}
 
 
-def actions(kind: Any) -> str:
+def _actions(kind: Any) -> str:
     """The action names where the class fixes them."""
     names = getattr(kind, "actions", None)
     if isinstance(names, tuple):

@@ -13,7 +13,9 @@ from ragen_verl.cli.env_arguments import ID, KWARGS, parse_kwargs
 from ragen_verl.env import Env, make
 from ragen_verl.env.registry import resolve
 
-COMMANDS = {
+__all__ = ["play"]
+
+_COMMANDS = {
     "hint": "the next action of the environment's own plan",
     "oracle": "the whole plan",
     "help": "task, actions and commands",
@@ -38,7 +40,7 @@ def play(
     try:
         state, _ = env.reset(seed=seed, options={"rollout_index": rollout_index})
         out.print(f"[bold]{resolve(id)}[/], seed {seed}, rollout index {rollout_index}")
-        explain(out, env)
+        _explain(out, env)
         total, stop = _episode(out, env, state)
     finally:
         env.close()
@@ -50,7 +52,7 @@ def _episode(out: Console, env: Env, state: str) -> tuple[float, str]:
     from ragen_verl.rollout.trajectory import StopReason
 
     total, left = 0.0, env.max_actions
-    draw(out, env, state)
+    _draw(out, env, state)
     while left:
         action = _ask(out, env, left)
         if action is None:
@@ -58,8 +60,8 @@ def _episode(out: Console, env: Env, state: str) -> tuple[float, str]:
         step = env.step(action)
         left -= 1
         total += step.reward
-        draw(out, env, step.observation)
-        out.print(outcome(step.reward, step.info))
+        _draw(out, env, step.observation)
+        out.print(_outcome(step.reward, step.info))
         if stop := StopReason.of_step(step.info.get("success", False), step.terminated, step.truncated):
             return total, str(stop)
     return total, str(StopReason.ACTION_BUDGET)
@@ -73,22 +75,22 @@ def _ask(out: Console, env: Env, left: int) -> str | None:
         except typer.Abort:
             return None
         command = said.strip().lower().removeprefix(":")
-        if command in COMMANDS and (said.strip().startswith(":") or env.name_of(said) is None):
+        if command in _COMMANDS and (said.strip().startswith(":") or env.name_of(said) is None):
             if command == "quit":
                 return None
-            obey(out, env, command)
+            _obey(out, env, command)
         elif env.actions is None:
             return said
-        elif (name := named(env, said)) is not None:
+        elif (name := _named(env, said)) is not None:
             return name
         else:
             out.print(f"[yellow]No action {said!r}.[/] Actions: {', '.join(env.actions)}", soft_wrap=True)
 
 
-def obey(out: Console, env: Env, command: str) -> None:
+def _obey(out: Console, env: Env, command: str) -> None:
     """Print what `hint`, `oracle` or `help` asks for."""
     if command == "help":
-        explain(out, env)
+        _explain(out, env)
         return
     plan = env.oracle()
     if not plan:
@@ -98,7 +100,7 @@ def obey(out: Console, env: Env, command: str) -> None:
     out.print(Text(" || ".join(shown), style="cyan"), soft_wrap=True)
 
 
-def named(env: Env, said: str) -> str | None:
+def _named(env: Env, said: str) -> str | None:
     """The action name that `said` spells, numbers (from 1) or begins, or None."""
     names, said = env.actions or (), said.strip()
     if (name := env.name_of(said)) is not None:
@@ -109,27 +111,27 @@ def named(env: Env, said: str) -> str | None:
     return begun[0] if len(begun) == 1 else None
 
 
-def explain(out: Console, env: Env) -> None:
+def _explain(out: Console, env: Env) -> None:
     """Print task, symbols, actions and commands."""
     if env.instruction:
         out.print(Text(env.instruction), soft_wrap=True)
     if env.symbols:
-        legend = Text(", ").join(Text(f"{one} {env.symbols[one]}", style=style) for one, style in styles(env).items())
+        legend = Text(", ").join(Text(f"{one} {env.symbols[one]}", style=style) for one, style in _styles(env).items())
         out.print(Text("Symbols: ") + legend, soft_wrap=True)
     if env.actions:
         numbered = (f"{number} {name}" for number, name in enumerate(env.actions, start=1))
         out.print(Text(f"Actions: {', '.join(numbered)}"), soft_wrap=True)
-    out.print(Text("Commands: " + ", ".join(f"{name} ({what})" for name, what in COMMANDS.items()), style="dim"))
+    out.print(Text("Commands: " + ", ".join(f"{name} ({what})" for name, what in _COMMANDS.items()), style="dim"))
 
 
-def styles(env: Env) -> dict[str, str]:
+def _styles(env: Env) -> dict[str, str]:
     """A colour for each symbol, in the order in which the environment lists them."""
     return {symbol: _COLOURS[place % len(_COLOURS)] for place, symbol in enumerate(env.symbols)}
 
 
-def draw(out: Console, env: Env, state: str) -> None:
+def _draw(out: Console, env: Env, state: str) -> None:
     """Print an observation, the symbols of a grid in their colours."""
-    text, colours = Text(state), styles(env)
+    text, colours = Text(state), _styles(env)
     for place, symbol in enumerate(state):
         if symbol in colours:
             text.stylize(colours[symbol], place, place + 1)
@@ -137,7 +139,7 @@ def draw(out: Console, env: Env, state: str) -> None:
     out.print(text, soft_wrap=True)
 
 
-def outcome(reward: float, info: dict[str, Any]) -> Text:
+def _outcome(reward: float, info: dict[str, Any]) -> Text:
     """One line on an action: its reward and what the environment says of it."""
     text = Text(f"reward {reward:g}", style="green" if reward > 0 else "red" if reward < 0 else "dim")
     if not info.get("action_is_valid", True):

@@ -13,6 +13,8 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.protocol import Protocol
 
+__all__ = ["sections"]
+
 
 def sections(
     id: str, kwargs: Mapping[str, Any], seed: int, recipe: str | None, model: str | None

@@ -10,6 +10,8 @@ import typer
 from ragen_verl.cli.console import console
 from ragen_verl.errors import MissingExtra, RecipeError, adding
 
+__all__ = ["serve"]
+
 
 def serve(
     ids: list[str] = typer.Argument(None, metavar="[IDS]...", help="Environments to serve; none: all installed."),

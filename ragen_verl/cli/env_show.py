@@ -16,6 +16,8 @@ from ragen_verl.env import make
 from ragen_verl.env.registry import resolve
 from ragen_verl.errors import RecipeError
 
+__all__ = ["show"]
+
 
 def show(
     id: str = ID,

@@ -16,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ragen_verl.cli.console import console
 from ragen_verl.cli.recipes import composed
 
+__all__ = ["EPILOG", "asked", "bar", "evaluate"]
+
 EPILOG = """Policies: random, oracle, human, api:MODEL[@URL], hf:FOLDER. Examples:
 
 ragen-verl eval nano/frozen_lake --policy random --policy oracle

@@ -8,6 +8,8 @@ import typer
 
 from ragen_verl.cli.console import console
 
+__all__ = ["export"]
+
 
 def export(
     run: Path = typer.Argument(help="A run's folder."),

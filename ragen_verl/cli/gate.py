@@ -14,6 +14,8 @@ from ragen_verl.cli.assess import BY, PLUGIN, SET, SPLIT, judged, left_out, pars
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
+__all__ = ["EPILOG", "gate"]
+
 EPILOG = """Exit code: 0 if nothing is worse, 1 if something is, 2 if it cannot be decided (too few states, ...).
 
 ragen-verl gate runs/NEW --baseline runs/OLD

@@ -14,6 +14,8 @@ from rich.console import Console
 from ragen_verl.cli.console import console
 from ragen_verl.cli.eval import asked, bar
 
+__all__ = ["EPILOG", "leaderboard"]
+
 EPILOG = """Policies are named as in `ragen-verl eval`. Examples:
 
 ragen-verl leaderboard --policy random --policy oracle --instances 16

@@ -19,8 +19,10 @@ from ragen_verl.validation.composition import compose, quoted
 from ragen_verl.validation.machine import check_machine, make_paths_absolute
 from ragen_verl.validation.recipe import check
 
-RUN_DIR = "ragen.run.dir"
-DEFAULT_DIR = "runs/${trainer.experiment_name}"
+__all__ = ["Prepared", "prepare"]
+
+_RUN_DIR = "ragen.run.dir"
+_DEFAULT_DIR = "runs/${trainer.experiment_name}"
 """`ragen.run.dir` in recipes/ragen.yaml; the command makes a folder a run of it."""
 
 
@@ -61,7 +63,7 @@ def prepare(
         raise RecipeError(f"{recipe} has no ragen block: put /ragen at the head of its defaults list.")
     if folder:
         config.ragen.run.dir = str(folder.path)
-    elif OmegaConf.to_container(config.ragen.run, resolve=False).get("dir") == DEFAULT_DIR:
+    elif OmegaConf.to_container(config.ragen.run, resolve=False).get("dir") == _DEFAULT_DIR:
         name = Path(recipe).stem if is_file(recipe) else recipe.replace("/", "-")
         config.ragen.run.dir = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}"
     try:
@@ -73,5 +75,5 @@ def prepare(
     except OmegaConfBaseException as error:
         raise RecipeError(unresolved(error)) from error
     folder = RunFolder(config.ragen.run.dir)
-    own = [one for one in overrides if one.partition("=")[0] != RUN_DIR]
-    return Prepared(recipe, [*own, f"{RUN_DIR}={quoted(str(folder.path))}"], config, folder)
+    own = [one for one in overrides if one.partition("=")[0] != _RUN_DIR]
+    return Prepared(recipe, [*own, f"{_RUN_DIR}={quoted(str(folder.path))}"], config, folder)

@@ -12,7 +12,9 @@ from rich.table import Table
 
 from ragen_verl.cli.console import console
 
-COLOURS = {"PASS": "green", "FAIL": "bold red", "SKIPPED": "yellow"}
+__all__ = ["EPILOG", "qualify"]
+
+_COLOURS = {"PASS": "green", "FAIL": "bold red", "SKIPPED": "yellow"}
 EPILOG = """Examples:
 
 ragen-verl qualify --minutes 20
@@ -45,7 +47,8 @@ def qualify(
     kit, screen = Kit(out, device, minutes), console()
 
     def said(one: Outcome) -> None:
-        screen.print(f"[{COLOURS[one.status]}]{one.status}[/] {one.part} ({one.seconds:.0f} s): {escape(one.sentence)}")
+        colour = _COLOURS[one.status]
+        screen.print(f"[{colour}]{one.status}[/] {one.part} ({one.seconds:.0f} s): {escape(one.sentence)}")
 
     try:
         with screen.status(f"{', '.join(parts)} on {device} ..."):
@@ -63,7 +66,7 @@ def qualify(
         table.add_column("what was found")
         for one in kit.outcomes():
             table.add_row(
-                one.part, f"[{COLOURS[one.status]}]{one.status}[/]", f"{one.seconds:.0f}", escape(one.sentence)
+                one.part, f"[{_COLOURS[one.status]}]{one.status}[/]", f"{one.seconds:.0f}", escape(one.sentence)
             )
         screen.print(table)
         screen.print(f"{out / 'qualify.html'} and {out / 'qualify.json'}", markup=False, soft_wrap=True)

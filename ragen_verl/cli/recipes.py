@@ -17,6 +17,8 @@ from ragen_verl.names import SWEEPS
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+__all__ = ["PARTS", "check", "composed", "find", "recipes", "summary"]
+
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
 #: beside the folders are pieces too.
 PARTS = ("algorithm", "env", "hardware")

@@ -8,6 +8,8 @@ import typer
 
 from ragen_verl.cli.console import console
 
+__all__ = ["TRAJECTORIES", "report"]
+
 TRAJECTORIES = typer.Option(2000, min=1, help="About how many trajectories the page holds.")
 
 

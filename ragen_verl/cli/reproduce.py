@@ -17,7 +17,9 @@ from ragen_verl.errors import RecipeError
 if TYPE_CHECKING:
     from ragen_verl.runs.sweep import Sweep
 
-PAGE = Path("docs/reproduction.md")
+__all__ = ["EPILOG", "reproduce"]
+
+_PAGE = Path("docs/reproduction.md")
 
 EPILOG = """Examples:
 
@@ -40,7 +42,7 @@ def reproduce(
     list_items: bool = typer.Option(False, "--list", help="List all items: what they cost and their state."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Run nothing, print the commands of the missing runs."),
     report_only: bool = typer.Option(False, "--report-only", help="Run nothing; collect and judge the finished runs."),
-    page: bool = typer.Option(False, "--page", help=f"Write {PAGE} from the results."),
+    page: bool = typer.Option(False, "--page", help=f"Write {_PAGE} from the results."),
     runs: Path = typer.Option(Path("runs/sweeps"), help="The folder of the runs; finished ones are not repeated."),
     out: Path = typer.Option(
         Path("benchmarks/results/reproduction"),
@@ -59,8 +61,8 @@ def reproduce(
     elif page:
         from ragen_verl.reproduction.page import page as text
 
-        PAGE.write_text(text(list(experiments().values()), out), "utf-8")
-        console().print(str(PAGE))
+        _PAGE.write_text(text(list(experiments().values()), out), "utf-8")
+        console().print(str(_PAGE))
     elif item is None:
         raise RecipeError("Name an item, or use --list or --page.")
     else:

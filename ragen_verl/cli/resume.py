@@ -14,7 +14,9 @@ from ragen_verl.errors import RecipeError
 if TYPE_CHECKING:
     from ragen_verl.cli.prepare import Prepared
 
-SHOWN = 20
+__all__ = ["YES", "confirm", "resume", "tell"]
+
+_SHOWN = 20
 YES = typer.Option(False, "--yes", "-y", help="Go on with other settings than the run's without asking.")
 
 
@@ -67,8 +69,8 @@ def confirm(prepared: Prepared, yes: bool) -> None:
     if not differing:
         return
     listed = [f"{key}: {_shown(before)} -> {_shown(after)}" for key, before, after in differing]
-    if len(listed) > SHOWN:
-        listed = [*listed[:SHOWN], f"and {len(listed) - SHOWN} more"]
+    if len(listed) > _SHOWN:
+        listed = [*listed[:_SHOWN], f"and {len(listed) - _SHOWN} more"]
     if not yes and not sys.stdin.isatty():
         raise RecipeError(
             f"{prepared.folder.path} holds a run with other settings ({'; '.join(listed)}): add --yes to go on with "

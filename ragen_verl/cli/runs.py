@@ -9,15 +9,17 @@ import typer
 
 from ragen_verl.cli.console import console
 
+__all__ = ["compare", "group", "list_runs"]
+
 group = typer.Typer(no_args_is_help=True, help="List runs with their state and result; compare two of them.")
 
-JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
+_JSON = typer.Option(False, "--json", help="Print JSON instead of a table.")
 
 
 @group.command("list")
 def list_runs(
     folder: Path = typer.Argument(Path("runs"), help="Where to look, with all folders below it."),
-    as_json: bool = JSON,
+    as_json: bool = _JSON,
 ) -> None:
     """List the runs below a folder: recipe, state, steps, held-out success with its interval, verdict.
 
@@ -41,7 +43,7 @@ def list_runs(
 def compare(
     run: Path = typer.Argument(help="A run's folder."),
     other: Path = typer.Argument(help="Another run's folder."),
-    as_json: bool = JSON,
+    as_json: bool = _JSON,
 ) -> None:
     """Show what differs between two runs: resolved settings, versions, results.
 

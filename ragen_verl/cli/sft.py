@@ -8,6 +8,8 @@ import typer
 
 from ragen_verl.cli.console import console
 
+__all__ = ["EPILOG", "sft"]
+
 EPILOG = """Examples:
 
 ragen-verl demonstrate nano/frozen_lake --out lake.parquet

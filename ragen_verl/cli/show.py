@@ -10,6 +10,8 @@ import typer
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError, nearest
 
+__all__ = ["EPILOG", "show"]
+
 EPILOG = """Examples:
 
 ragen-verl show runs/RUN --step 30 --failed

@@ -12,6 +12,8 @@ from ragen_verl.cli.console import console
 from ragen_verl.cli.resume import YES, confirm
 from ragen_verl.errors import RecipeError
 
+__all__ = ["sweep"]
+
 
 def sweep(
     file: Path = typer.Argument(

@@ -6,6 +6,8 @@ import typer
 
 from ragen_verl.cli.resume import YES, confirm, tell
 
+__all__ = ["EPILOG", "train"]
+
 EPILOG = """Examples:
 
 ragen-verl train nano/frozen_lake

@@ -14,8 +14,10 @@ from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import ECHO
 
+__all__ = ["verdict"]
 
-def lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+
+def _lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     """The steps of metrics.jsonl; a line without `echo/` metrics gets them from the step's trajectories, if there.
 
     A line cut short by a kill is skipped.
@@ -72,7 +74,7 @@ def verdict(
     config = MonitorConfig.from_recipe(block)
     config = replace(config, **{name: value for name, value in given.items() if value is not None})
     options = (block.get("diagnostics") or {}).get("indicators") or {}
-    found = judge(lines(run_dir, options), config)
+    found = judge(_lines(run_dir, options), config)
     if as_json:
         typer.echo(json.dumps(found.record(), indent=2))
     else:

@@ -12,6 +12,8 @@ import typer
 from ragen_verl.cli.console import console
 from ragen_verl.cli.report import TRAJECTORIES
 
+__all__ = ["watch"]
+
 
 def watch(
     run: Path = typer.Argument(help="A run's folder (ragen.run.dir), going on or finished."),

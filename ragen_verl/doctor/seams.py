@@ -20,8 +20,10 @@ from pathlib import Path
 
 from ragen_verl.verl_files import Definition, imported, resolve
 
-PACKAGE = Path(__file__).parents[1]
-RECORD = Path(__file__).with_name("seams.json")
+__all__ = ["DATA", "differences", "installed", "record", "recorded", "used"]
+
+_PACKAGE = Path(__file__).parents[1]
+_RECORD = Path(__file__).with_name("seams.json")
 DATA = (
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorker._agent_loop_postprocess",
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorker._run_agent_loop",
@@ -34,19 +36,19 @@ DATA = (
 )
 """The code does not name these, but depends on them: on keys and fields of rows, and on the order of hooks."""
 
-IN_PARTS = {"verl.trainer.ppo.v1.trainer_base.PPOTrainer"}
+_IN_PARTS = {"verl.trainer.ppo.v1.trainer_base.PPOTrainer"}
 """Bases of which only the methods that are overridden, called or named above count."""
 
 
 def used() -> list[str]:
     """Full names of everything of verl that this package builds on, sorted."""
     names = set(DATA)
-    for path in PACKAGE.rglob("*.py"):
+    for path in _PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         known = imported(tree)
         names |= {*_touched(tree, known), *_patched(tree)}
         names |= {name for one in ast.walk(tree) if isinstance(one, ast.ClassDef) for name in _inherited(one, known)}
-    return sorted({found[0] for name in names if (found := resolve(name))} - IN_PARTS)
+    return sorted({found[0] for name in names if (found := resolve(name))} - _IN_PARTS)
 
 
 def installed() -> dict[str, dict[str, str] | None]:
@@ -72,13 +74,13 @@ def differences() -> list[str]:
 @cache
 def recorded() -> dict:
     """`verl`: the tested version; `seams`: the result of `installed` for it."""
-    return json.loads(RECORD.read_text("utf-8"))
+    return json.loads(_RECORD.read_text("utf-8"))
 
 
 def record() -> None:
     """Write `seams.json` from the installed verl."""
     found = {"verl": importlib.metadata.version("verl"), "seams": installed()}
-    RECORD.write_text(json.dumps(found, indent=1) + "\n")
+    _RECORD.write_text(json.dumps(found, indent=1) + "\n")
 
 
 # -- this package's source ---------------------------------------------------------------------------------------------

@@ -36,25 +36,27 @@ from ragen_verl.qualify.workers import (
 )
 from ragen_verl.training.gradient_norms import gradient_norms
 
-NANO = Path(str(files("ragen_verl.cpu"))) / "nano_model"
-NANO_SHAPE = Shape(641, 128, 384, 4, 4, 4)
-SIZES = ((6, 10), (20, 30), (11, 6), (40, 25), (9, 40), (30, 14), (17, 17), (25, 8))
-RATE, ADAPTER = 1e-4, 8
+__all__ = ["run"]
 
-EXACT = 1e-4
+_NANO = Path(str(files("ragen_verl.cpu"))) / "nano_model"
+_NANO_SHAPE = Shape(641, 128, 384, 4, 4, 4)
+_SIZES = ((6, 10), (20, 30), (11, 6), (40, 25), (9, 40), (30, 14), (17, 17), (25, 8))
+_RATE, _ADAPTER = 1e-4, 8
+
+_EXACT = 1e-4
 """Nats. float32 has 24 bits, 6e-8 of a logit of 30 or 2e-6; sums over 641 words and four blocks in another order make
 it 1e-5, measured on a CPU, and ten times that is allowed."""
-NORM = 1e-3
+_NORM = 1e-3
 """Relative, for the gradient norm in float32: sums of the same numbers in another order."""
-AFTER = 0.01
+_AFTER = 0.01
 """Of the largest change that one update makes: Adam's first step is the gradient's sign, so noise around 0 shows."""
-COARSE_NORM = 0.05
+_COARSE_NORM = 0.05
 """Relative, for the gradient norm in bf16, whose products have 8 bits: 0.4 % each, over four blocks and back."""
-PATIENCE = 120.0
+_PATIENCE = 120.0
 """Seconds for two ranks."""
-ONE_GPU = "one GPU only"
+_ONE_GPU = "one GPU only"
 
-PASSES: dict[str, dict[str, Any]] = {
+_PASSES: dict[str, dict[str, Any]] = {
     "padded": {"use_remove_padding": False, "use_dynamic_bsz": False, "micro_batch_size_per_gpu": 4},
     "packed": {"use_remove_padding": True, "use_dynamic_bsz": False, "micro_batch_size_per_gpu": 4},
     "packed, dynamic": {"use_remove_padding": True, "use_dynamic_bsz": True, "max_token_len_per_gpu": 128},
@@ -72,10 +74,10 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     if device == "cpu":
         torch.set_num_threads(1)  # with a model this small, threads wait longer than they compute
     config = _config(device)
-    rows = Rows.draw(SIZES, NANO_SHAPE.vocabulary)
+    rows = Rows.draw(_SIZES, _NANO_SHAPE.vocabulary)
     both = _ranks(device, rows)  # first: this process must not have started threads or CUDA when it forks
     optim = config[ACTOR].actor.optim
-    reference = compute(str(NANO), rows, RATE, optim.clip_grad, optim.weight_decay, tuple(optim.betas))
+    reference = compute(str(_NANO), rows, _RATE, optim.clip_grad, optim.weight_decay, tuple(optim.betas))
     _exact(outcome, config, rows, reference)
     _coarse(outcome, config, rows, reference)
     _adapters(outcome, config, rows, reference)
@@ -83,8 +85,8 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     _several(outcome, both, reference)
     outcome.notes.append(
         "References: the nano model row by row on the CPU, float32, eager attention, torch.optim.AdamW. "
-        f"Log-probabilities in nats. Bounds: {EXACT:g} in float32 (sums in another order, ten times a CPU's); "
-        f"gradient norm {NORM:g} of itself; after an update {AFTER:g} of the largest change (Adam's first step is a "
+        f"Log-probabilities in nats. Bounds: {_EXACT:g} in float32 (sums in another order, ten times a CPU's); "
+        f"gradient norm {_NORM:g} of itself; after an update {_AFTER:g} of the largest change (Adam's first step is a "
         "sign); bf16 2^-8 of the largest logit on average, the rounding of one product, and 5 % of the norm."
     )
     count = sum(len(table) for table in outcome.tables.values())
@@ -92,14 +94,14 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
 
 
 def _config(device: str) -> DictConfig:
-    own: dict[str, Any] = {f"{ACTOR}.actor.optim.lr": RATE, f"{ACTOR}.actor.optim.lr_warmup_steps": 0}
-    own |= {f"{CRITIC}.optim.lr": RATE, f"{CRITIC}.optim.lr_warmup_steps": 0, f"{CRITIC}.enable": True}
+    own: dict[str, Any] = {f"{ACTOR}.actor.optim.lr": _RATE, f"{ACTOR}.actor.optim.lr_warmup_steps": 0}
+    own |= {f"{CRITIC}.optim.lr": _RATE, f"{CRITIC}.optim.lr_warmup_steps": 0, f"{CRITIC}.enable": True}
     # sdpa takes rows packed without padding by their position ids; flash-attention knows no float32
     for block in (ACTOR, CRITIC):
         own[f"{block}.model.override_config.attn_implementation"] = "sdpa"
         own[f"{block}.model.use_remove_padding"] = device != "cpu"
     own |= {f"{ACTOR}.actor.use_torch_compile": False, f"{ACTOR}.actor.fsdp_config.use_torch_compile": False}
-    return recipe("nano/frozen_lake", device, str(NANO), own | precision(FLOAT32))
+    return recipe("nano/frozen_lake", device, str(_NANO), own | precision(FLOAT32))
 
 
 def _exact(outcome: Outcome, config: DictConfig, rows: Rows, reference: Reference) -> None:
@@ -107,23 +109,23 @@ def _exact(outcome: Outcome, config: DictConfig, rows: Rows, reference: Referenc
     table = "float32"
     outcome.check(
         table, "control: rows that see their neighbour differ", _distance(reference.mixed, reference.before),
-        100 * EXACT, "else a wrong mask would not show", least=True,
+        100 * _EXACT, "else a wrong mask would not show", least=True,
     )  # fmt: skip
     change = _distance(reference.after, reference.before)
-    for name, settings in PASSES.items():
+    for name, settings in _PASSES.items():
         worker = actor(config)
         before = rows.log_probs(worker, **settings)
-        outcome.check(table, f"{name}: log-probs", _distance(before, reference.before), EXACT, "nats, largest")
+        outcome.check(table, f"{name}: log-probs", _distance(before, reference.before), _EXACT, "nats, largest")
         if name == "padded":
             data = rows.update_data(before, len(rows.cells), **settings)
             found = (gradient_norms(worker, data) or {})["task"]
-            outcome.check(table, "probe: norm of the policy loss", _ratio(found, reference.norm), NORM, "relative")
+            outcome.check(table, "probe: norm of the policy loss", _ratio(found, reference.norm), _NORM, "relative")
             moved = _distance(rows.log_probs(worker, **settings), before)
             outcome.check(table, "probe: weights stay as they are", moved, 0.0, "nats, largest")
         norm = rows.update(worker, before, **settings)
-        outcome.check(table, f"{name}: gradient norm", _ratio(norm, reference.norm), NORM, "relative")
+        outcome.check(table, f"{name}: gradient norm", _ratio(norm, reference.norm), _NORM, "relative")
         after = _distance(rows.log_probs(worker, **settings), reference.after)
-        outcome.check(table, f"{name}: after an update", after / change, AFTER, "of the largest change")
+        outcome.check(table, f"{name}: after an update", after / change, _AFTER, "of the largest change")
         del worker
         freed()
 
@@ -131,32 +133,32 @@ def _exact(outcome: Outcome, config: DictConfig, rows: Rows, reference: Referenc
 def _coarse(outcome: Outcome, config: DictConfig, rows: Rows, reference: Reference) -> None:
     """Check the same in bf16 arithmetic with float32 weights, as in the GPU recipes."""
     worker = actor(changed(config, precision(BFLOAT16)))
-    packed = PASSES["packed"]
+    packed = _PASSES["packed"]
     before = rows.log_probs(worker, **packed)
     bound = 2**-8 * reference.largest
     outcome.check("bf16", "log-probs, mean distance", _mean_distance(before, reference.before), bound, "nats")
     outcome.check("bf16", "log-probs, largest distance", _distance(before, reference.before), 10 * bound, "nats")
     norm = rows.update(worker, before, **packed)
-    outcome.check("bf16", "gradient norm", _ratio(norm, reference.norm), COARSE_NORM, "relative")
+    outcome.check("bf16", "gradient norm", _ratio(norm, reference.norm), _COARSE_NORM, "relative")
     del worker
     freed()
 
 
 def _adapters(outcome: Outcome, config: DictConfig, rows: Rows, reference: Reference) -> None:
     """Check a low-rank adapter on the actor, and on a critic, which verl 0.9.1 does not support and recipes refuse."""
-    table, padded = "adapters", PASSES["padded"]
-    adapter = {"lora_rank": ADAPTER, "lora_alpha": 2 * ADAPTER, "target_modules": "all-linear"}
+    table, padded = "adapters", _PASSES["padded"]
+    adapter = {"lora_rank": _ADAPTER, "lora_alpha": 2 * _ADAPTER, "target_modules": "all-linear"}
     worker = actor(changed(config, {f"{ACTOR}.model.{key}": value for key, value in adapter.items()}))
     parameters = list(worker.actor.engine.module.parameters())
     trained = sum(one.numel() for one in parameters if one.requires_grad)
-    outcome.check(table, "actor: parameters off the computed number", abs(trained - NANO_SHAPE.adapter(ADAPTER)), 0)
+    outcome.check(table, "actor: parameters off the computed number", abs(trained - _NANO_SHAPE.adapter(_ADAPTER)), 0)
     before = rows.log_probs(worker, **padded)
     distance = _distance(before, reference.before)
-    outcome.check(table, "actor: a new adapter changes nothing", distance, EXACT, "nats, largest")
+    outcome.check(table, "actor: a new adapter changes nothing", distance, _EXACT, "nats, largest")
     norm = rows.update(worker, before, **padded)
     outcome.check(table, "actor: gradient norm", norm, 1e-6, least=True)
     moved = _distance(rows.log_probs(worker, **padded), before)
-    outcome.check(table, "actor: an update changes the policy", moved, 10 * EXACT, "nats, largest", least=True)
+    outcome.check(table, "actor: an update changes the policy", moved, 10 * _EXACT, "nats, largest", least=True)
     del worker, parameters
     freed()
     try:
@@ -173,10 +175,10 @@ def _adapters(outcome: Outcome, config: DictConfig, rows: Rows, reference: Refer
 def _values(outcome: Outcome, config: DictConfig, rows: Rows) -> None:
     """Check a critic whose weights are all trained."""
     worker = critic(config)
-    padded, packed = PASSES["padded"], PASSES["packed"]
+    padded, packed = _PASSES["padded"], _PASSES["packed"]
     before = rows.values(worker, **padded)
     distance = _distance(rows.values(worker, **packed), before)
-    outcome.check("critic", "packed against padded", distance, EXACT, "values, largest")
+    outcome.check("critic", "packed against padded", distance, _EXACT, "values, largest")
     aim = [old + one for old, one in zip(before, rows.advantages, strict=True)]
     for _ in range(3):
         norm = rows.update_values(worker, before, aim, **padded)
@@ -193,7 +195,7 @@ def _values(outcome: Outcome, config: DictConfig, rows: Rows) -> None:
 def _ranks(device: str, rows: Rows) -> list[dict[str, Any]] | str:
     """The results of two ranks, or the reason why there are none."""
     if device != "cpu" and torch.cuda.device_count() < 2:
-        return ONE_GPU
+        return _ONE_GPU
     context: Any = multiprocessing.get_context("fork" if device == "cpu" else "spawn")
     answers, port, half = context.Queue(), free_port(), len(rows.cells) // 2
     processes, before = [], dict(os.environ)
@@ -208,9 +210,9 @@ def _ranks(device: str, rows: Rows) -> list[dict[str, Any]] | str:
         os.environ.clear()
         os.environ |= before
     try:
-        found = [answers.get(timeout=PATIENCE) for _ in processes]
+        found = [answers.get(timeout=_PATIENCE) for _ in processes]
     except queue.Empty:
-        return f"no answer within {PATIENCE:g} s"
+        return f"no answer within {_PATIENCE:g} s"
     finally:
         for process in processes:
             process.join(5)
@@ -223,7 +225,7 @@ def _rank(rank: int, device: str, rows: Rows, answers: Any) -> None:
     try:
         torch.set_num_threads(1)
         worker = actor(_config(device))
-        settings = {**PASSES["padded" if device == "cpu" else "packed"], "micro_batch_size_per_gpu": 2}
+        settings = {**_PASSES["padded" if device == "cpu" else "packed"], "micro_batch_size_per_gpu": 2}
         before = rows.log_probs(worker, **settings)
         norm = rows.update(worker, before, **settings)
         after = rows.log_probs(worker, **settings)
@@ -238,13 +240,13 @@ def _several(outcome: Outcome, both: list[dict[str, Any]] | str, reference: Refe
     if not isinstance(both, str) and any("error" in one for one in both):
         both = "; ".join(one["error"] for one in both if "error" in one)
     if isinstance(both, str):
-        ok = None if both == ONE_GPU else False
+        ok = None if both == _ONE_GPU else False
         outcome.row("two ranks", check="two ranks", value=both, bound="-", ok=ok, why="not compared")
         return
     norm = _ratio(both[0]["norm"], reference.norm)
-    outcome.check("two ranks", "gradient norm", norm, NORM, "relative")
+    outcome.check("two ranks", "gradient norm", norm, _NORM, "relative")
     change = _distance(reference.after, reference.before)
-    for when, theirs, bound in (("before", reference.before, EXACT), ("after", reference.after, AFTER * change)):
+    for when, theirs, bound in (("before", reference.before, _EXACT), ("after", reference.after, _AFTER * change)):
         ours = [torch.tensor(one) for rank in both for one in rank[when]]
         outcome.check("two ranks", f"log-probs {when} the update", _distance(ours, theirs), bound, "nats, largest")
 

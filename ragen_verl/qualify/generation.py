@@ -17,8 +17,10 @@ from ragen_verl.qualify import memory
 from ragen_verl.qualify.outcome import Outcome
 from ragen_verl.qualify.shapes import make
 
-NANO = Path(str(files("ragen_verl.cpu"))) / "nano_model"
-BOUNDS = {"cpu": 1e-4, "cuda": 0.1}
+__all__ = ["run"]
+
+_NANO = Path(str(files("ragen_verl.cpu"))) / "nano_model"
+_BOUNDS = {"cpu": 1e-4, "cuda": 0.1}
 """Nats, mean: float32 on the CPU; on a GPU bf16, 2^-8 of a logit of 20 and what it is added to."""
 
 
@@ -45,7 +47,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
         settings["save"]()
     outcome.notes.append(
         f"Log-probabilities of sampled tokens against transformers in float32 on the CPU, mean distance at most "
-        f"{BOUNDS[device]:g} nats (engine in {'float32' if device == 'cpu' else 'bf16'}). Generation: prompts of 200 "
+        f"{_BOUNDS[device]:g} nats (engine in {'float32' if device == 'cpu' else 'bf16'}). Generation: prompts of 200 "
         "tokens (64 on the CPU), fixed numbers of new tokens, end-of-sequence ignored, temperature 1."
     )
     best = max(outcome.tables["generation"], key=lambda row: row["tokens_per_second"])
@@ -71,17 +73,17 @@ def _numbers(outcome: Outcome, device: str) -> None:
     from transformers import AutoModelForCausalLM
 
     prompts = [random.Random(row).choices(range(4, 590), k=20 + 5 * row) for row in range(8)]
-    engine, model = _engine(NANO, device, 0.2), AutoModelForCausalLM.from_pretrained(NANO, dtype=torch.float32)
+    engine, model = _engine(_NANO, device, 0.2), AutoModelForCausalLM.from_pretrained(_NANO, dtype=torch.float32)
     before = _drift(engine, model, prompts)
-    outcome.check("log-probs", "as loaded", before, BOUNDS[device], "nats, mean")
+    outcome.check("log-probs", "as loaded", before, _BOUNDS[device], "nats, mean")
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * parameter.std() * torch.randn_like(parameter))
     apart = _drift(engine, model, prompts)
-    outcome.check("log-probs", "control: other weights differ", apart, 2 * BOUNDS[device], "nats, mean", least=True)
+    outcome.check("log-probs", "control: other weights differ", apart, 2 * _BOUNDS[device], "nats, mean", least=True)
     _push(engine, model)
-    outcome.check("log-probs", "after a weight push", _drift(engine, model, prompts), BOUNDS[device], "nats, mean")
+    outcome.check("log-probs", "after a weight push", _drift(engine, model, prompts), _BOUNDS[device], "nats, mean")
     _free(engine, device)
 
 

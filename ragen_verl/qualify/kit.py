@@ -21,7 +21,9 @@ from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.qualify import plan
 from ragen_verl.qualify.outcome import Outcome, Status
 
-PATIENCE = 40.0
+__all__ = ["Kit", "check", "environment"]
+
+_PATIENCE = 40.0
 """Seconds between asking a part to end and killing it: a training's own cluster takes 25 to come down."""
 
 
@@ -42,7 +44,7 @@ class Kit:
     def identity(self) -> dict[str, Any]:
         """The properties that must be unchanged for finished parts to be kept."""
         versions = {name: version(name) for name in PACKAGES}
-        return {"device": self.device, "minutes": self.minutes, "gpus": gpus(self.device), "versions": versions}
+        return {"device": self.device, "minutes": self.minutes, "gpus": _gpus(self.device), "versions": versions}
 
     def run(self, only: Sequence[str], said: Callable[[Outcome], None], limits: dict[str, float] | None = None) -> None:
         """Run the missing parts; after a part that fails or is ended the others still run.
@@ -83,7 +85,7 @@ class Kit:
         return {**self.identity(), "parts": [{**asdict(one), "status": str(one.status)} for one in self.outcomes()]}
 
     def _part(self, name: str, limit: float) -> Outcome:
-        memory = min((gpu["memory_gb"] for gpu in gpus(self.device)), default=0.0)
+        memory = min((gpu["memory_gb"] for gpu in _gpus(self.device)), default=0.0)
         settings = plan.settings(name, self.minutes, self.device, memory)
         settings |= {"models": str(self.out / "models"), "runs": str(self.out / "runs")}
         file, start = self.file(name), time.monotonic()
@@ -99,7 +101,7 @@ class Kit:
             except subprocess.TimeoutExpired:
                 ended = f"It was ended after its limit of {limit:.0f} s; what it had measured is kept."
             finally:
-                end(process)
+                _end(process)
         outcome = Outcome.read(file) or Outcome(name)
         outcome.seconds = round(time.monotonic() - start, 1)
         if outcome.status is Status.RUNNING:
@@ -122,14 +124,14 @@ def environment(device: str) -> dict[str, str]:
     return {**os.environ, **own}
 
 
-def end(process: subprocess.Popen) -> None:
+def _end(process: subprocess.Popen) -> None:
     """End a part's process and all processes that it started, in any session: first by a request, then by a kill."""
     with suppress(psutil.NoSuchProcess):
         family = list(_family(process.pid))
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE)
+                process.wait(_PATIENCE)
         family += [one for one in _family(process.pid) if one not in family]
         for one in family:
             with suppress(psutil.NoSuchProcess):
@@ -153,7 +155,7 @@ def _family(number: int) -> Iterator[psutil.Process]:
                 yield one
 
 
-def gpus(device: str) -> list[dict[str, Any]]:
+def _gpus(device: str) -> list[dict[str, Any]]:
     """Name and GB (10^9 bytes) of each GPU, by the driver."""
     if device == "cpu" or not nvidia_smi():
         return []

@@ -12,9 +12,11 @@ from ragen_verl.qualify.outcome import Outcome
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import train
 
-MARGIN = 2.0
+__all__ = ["failed", "run", "trained"]
+
+_MARGIN = 2.0
 """Standard errors of the difference of two held-out evaluations (states drawn independently)."""
-BOUNDS = {"cpu": 1e-3, "cuda": 0.05}
+_BOUNDS = {"cpu": 1e-3, "cuda": 0.05}
 """Nats, the mean of the largest step: float32 on both sides, or bf16, where about 1e-2 a token is usual."""
 
 
@@ -51,13 +53,13 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
             )  # fmt: skip
     first, best = held_out[0][1], max(value for _, value in held_out[1:])
     error = math.sqrt(max(first * (1 - first) + best * (1 - best), 1e-9) / states)
-    margin = MARGIN * error
+    margin = _MARGIN * error
     outcome.check(
-        "learning", "held-out success rises by", best - first, margin, f"{MARGIN:g} standard errors", least=True
+        "learning", "held-out success rises by", best - first, margin, f"{_MARGIN:g} standard errors", least=True
     )
     drift = [row[f"{DRIFT}/mean"] for row in rows if f"{DRIFT}/mean" in row]
     outcome.check(
-        "learning", "token drift, mean of the worst step", max(drift, default=math.nan), BOUNDS[device], "nats"
+        "learning", "token drift, mean of the worst step", max(drift, default=math.nan), _BOUNDS[device], "nats"
     )
     share = [row[f"{DRIFT}/share"] for row in rows if f"{DRIFT}/share" in row]
     outcome.check(
@@ -65,7 +67,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     )
     outcome.notes.append(
         f"{name}, {steps} steps, {states} held-out states. Success has to rise from before training to the best "
-        f"evaluation by {MARGIN:g} standard errors of their difference. Drift: |trainer - engine|, sampled "
+        f"evaluation by {_MARGIN:g} standard errors of their difference. Drift: |trainer - engine|, sampled "
         "tokens, nats."
     )
     outcome.judge(

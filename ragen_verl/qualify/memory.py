@@ -28,11 +28,26 @@ from typing import Any
 
 from ragen_verl.qualify.shapes import Shape, shape_of
 
+__all__ = [
+    "ASLEEP",
+    "CARDS",
+    "CONTEXT",
+    "GB",
+    "Need",
+    "Role",
+    "activations",
+    "cached_rows",
+    "logits",
+    "need",
+    "roles",
+    "tokens",
+]
+
 GB = 1e9
 CARDS = (24, 48, 80, 141)
 """Sizes of cards in GB: consumer, workstation, H100, H200."""
 CONTEXT, ASLEEP = 0.6, 1.5
-ENTROPY_CHUNK = 2048
+_ENTROPY_CHUNK = 2048
 
 
 @dataclass(frozen=True)
@@ -224,7 +239,7 @@ def logits(shape: Shape, count: int, kind: str, block: Mapping[str, Any], model:
     """GB of logits and what is computed of them."""
     engine = block.get("fsdp_config") or block.get("fsdp") or {}
     if model.get("use_fused_kernels"):
-        return 8 * shape.vocabulary * ENTROPY_CHUNK / GB
+        return 8 * shape.vocabulary * _ENTROPY_CHUNK / GB
     chunked = engine.get("entropy_from_logits_with_chunking") or block.get("entropy_from_logits_with_chunking")
     spared = chunked or engine.get("entropy_checkpointing") or block.get("entropy_checkpointing")
     if kind == "forward":

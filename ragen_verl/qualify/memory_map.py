@@ -14,12 +14,14 @@ from ragen_verl.qualify.outcome import Outcome
 from ragen_verl.qualify.shapes import shape_of
 from ragen_verl.validation.composition import compose
 
-HARDWARE = ("gpu", "gpu_lora", "gpu_offload", "gpu_megatron")
-ROWS = (1, 4)
+__all__ = ["run"]
+
+_HARDWARE = ("gpu", "gpu_lora", "gpu_offload", "gpu_megatron")
+_ROWS = (1, 4)
 """Rows at their longest of the measured updates."""
 
 
-def recipes() -> list[str]:
+def _recipes() -> list[str]:
     """The recipes of the papers."""
     return sorted(
         f"paper/{file.name.removesuffix('.yaml')}" for file in (files("ragen_verl.recipes") / "paper").iterdir()
@@ -38,8 +40,8 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     fit = total = 0
     if settings["device"] != "cpu":
         _measure(outcome, settings, deadline)
-    for name in settings.get("recipes") or recipes():
-        for hardware in HARDWARE:
+    for name in settings.get("recipes") or _recipes():
+        for hardware in _HARDWARE:
             config = compose(name, [f"hardware={hardware}"])
             OmegaConf.resolve(config)
             config = OmegaConf.to_container(config)
@@ -72,7 +74,7 @@ def _measure(outcome: Outcome, settings: dict[str, Any], deadline: float) -> Non
 
     for shape in settings["shapes"]:
         name = "paper/sokoban_ragen2" if shape == "Qwen2.5-3B" else "paper/sokoban_starpo_ppo"
-        for rows in ROWS:
+        for rows in _ROWS:
             if time.monotonic() > deadline:
                 return
             config = compose(name, ["hardware=gpu"])

@@ -9,6 +9,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+__all__ = ["Outcome", "Status"]
+
 
 class Status(str, Enum):
     """How a part ended; the file of a part that was stopped has `RUNNING`."""

@@ -10,7 +10,9 @@ from jinja2 import Environment, StrictUndefined
 
 from ragen_verl.qualify.plan import PARTS
 
-WIDTH, HEIGHT, EDGE = 640, 200, 32
+__all__ = ["cell", "points", "render"]
+
+_WIDTH, _HEIGHT, _EDGE = 640, 200, 32
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -21,7 +23,7 @@ def render(report: Mapping[str, Any]) -> str:
     parts = [{**one, "title": PARTS[one["part"]].title, "points": points(one["curve"])} for one in report["parts"]]
     tables = {one["part"]: {title: _columns(rows) for title, rows in one["tables"].items()} for one in parts}
     return environment.from_string(template).render(
-        report=report, parts=parts, tables=tables, width=WIDTH, height=HEIGHT, edge=EDGE
+        report=report, parts=parts, tables=tables, width=_WIDTH, height=_HEIGHT, edge=_EDGE
     )
 
 
@@ -39,8 +41,8 @@ def cell(value: Any) -> str:
 def points(curve: Sequence[Sequence[float]]) -> str:
     """A learning curve, (step, share) each, as points of an SVG polyline."""
     last = max((step for step, _ in curve), default=0) or 1
-    across, up = WIDTH - 2 * EDGE, HEIGHT - 2 * EDGE
-    return " ".join(f"{EDGE + across * step / last:.1f},{HEIGHT - EDGE - up * value:.1f}" for step, value in curve)
+    across, up = _WIDTH - 2 * _EDGE, _HEIGHT - 2 * _EDGE
+    return " ".join(f"{_EDGE + across * step / last:.1f},{_HEIGHT - _EDGE - up * value:.1f}" for step, value in curve)
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:

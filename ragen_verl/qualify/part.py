@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 from ragen_verl.qualify.outcome import Outcome, Status
 from ragen_verl.qualify.plan import PARTS
 
+__all__ = ["run"]
+
 
 def run(name: str, file: Path, settings: dict[str, Any]) -> Outcome:
     """Run a part and write its outcome, also while it runs; an exception becomes FAIL.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+__all__ = ["DEVICES", "MINUTES", "PARTS", "Part", "limit", "settings"]
+
 MINUTES = (5, 20, 60)
 DEVICES = ("cuda", "cpu")
 
@@ -39,10 +41,10 @@ PARTS = {
 
 def limit(name: str, minutes: int) -> float:
     """Seconds after which a part is ended: twice its share, and its start."""
-    return 2 * seconds(name, minutes) + PARTS[name].start
+    return 2 * _seconds(name, minutes) + PARTS[name].start
 
 
-def seconds(name: str, minutes: int) -> float:
+def _seconds(name: str, minutes: int) -> float:
     """A part's share of the minutes."""
     return PARTS[name].share * minutes * 60
 
@@ -66,7 +68,7 @@ def settings(name: str, minutes: int, device: str, memory_gb: float) -> dict[str
     return {
         "device": device,
         "minutes": minutes,
-        "seconds": seconds(name, minutes),
+        "seconds": _seconds(name, minutes),
         "shapes": shapes,
         "recipe": "nano/bandit" if minutes < 20 else "nano/frozen_lake",
         "steps": {5: 8, 20: 16, 60: 30}[minutes],

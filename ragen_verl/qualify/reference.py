@@ -9,6 +9,8 @@ from transformers import AutoModelForCausalLM
 
 from ragen_verl.qualify.workers import Rows
 
+__all__ = ["Reference", "compute"]
+
 
 @dataclass(frozen=True)
 class Reference:

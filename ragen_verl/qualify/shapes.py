@@ -10,6 +10,8 @@ from pathlib import Path
 
 from ragen_verl.errors import RecipeError, nearest
 
+__all__ = ["SHAPES", "Shape", "make", "shape_of"]
+
 
 @dataclass(frozen=True)
 class Shape:

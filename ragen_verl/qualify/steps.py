@@ -14,10 +14,12 @@ from ragen_verl.qualify.outcome import Outcome
 from ragen_verl.qualify.shapes import make
 from ragen_verl.runs.folder import RunFolder
 
-RECIPE = "paper/sokoban_starpo_ppo"
-STEPS = 4
-PHASES = ("gen", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor", "update_weights")
-RESPONSE = 100
+__all__ = ["run"]
+
+_RECIPE = "paper/sokoban_starpo_ppo"
+_STEPS = 4
+_PHASES = ("gen", "old_log_prob", "ref", "values", "adv", "update_critic", "update_actor", "update_weights")
+_RESPONSE = 100
 """Tokens of a turn, as in the paper's prompt. A random model ends a turn by itself only once in 641 tokens."""
 
 
@@ -33,8 +35,8 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     overrides = [
         f"actor_rollout_ref.model.path={model}",
         f"hardware={'cpu' if device == 'cpu' else 'gpu'}",
-        f"ragen.rollout.response_length={RESPONSE if device != 'cpu' else 8}",
-        f"trainer.total_training_steps={STEPS}",
+        f"ragen.rollout.response_length={_RESPONSE if device != 'cpu' else 8}",
+        f"trainer.total_training_steps={_STEPS}",
         "trainer.val_before_train=false",
         "trainer.test_freq=-1",
         "trainer.save_freq=-1",
@@ -48,23 +50,23 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
             "critic.ppo_mini_batch_size=1",
             "ragen.rollout.max_turns=2",
         ]
-    if code := trained(RECIPE, overrides, path):
+    if code := trained(_RECIPE, overrides, path):
         return failed(outcome, code, path)
     rows = [row for row in RunFolder(path).rows() if row["step"]]
     for row in rows:
-        phases = {name: row.get(f"{SECONDS}/{name}") for name in PHASES}
+        phases = {name: row.get(f"{SECONDS}/{name}") for name in _PHASES}
         outcome.row("steps", step=row["step"], step_s=row[STEP_SECONDS], **phases)
     warm = rows[1:] or rows
     seconds, tokens = (mean(row[key] for row in warm) for key in (STEP_SECONDS, "perf/total_num_tokens"))
     gpus = OmegaConf.load(path / "config.yaml").trainer.n_gpus_per_node  # one on the CPU, a logical one
-    for name in PHASES:
+    for name in _PHASES:
         took = [row[f"{SECONDS}/{name}"] for row in warm if f"{SECONDS}/{name}" in row]
         if took:
             outcome.row("phases", phase=name, seconds=mean(took), share=mean(took) / seconds)
     response = mean(row.get("response_length/mean", float("nan")) for row in warm)
-    size = "2 groups of 4, 2 turns of 8 tokens" if device == "cpu" else f"8 groups of 16, 5 turns of {RESPONSE} tokens"
+    size = "2 groups of 4, 2 turns of 8 tokens" if device == "cpu" else f"8 groups of 16, 5 turns of {_RESPONSE} tokens"
     outcome.notes.append(
-        f"{RECIPE} with random weights in the shape {shape}, {size}, {STEPS} steps of which the first is left out; a "
+        f"{_RECIPE} with random weights in the shape {shape}, {size}, {_STEPS} steps of which the first is left out; a "
         f"step has {tokens:,.0f} tokens in all and responses of {response:.0f} on average. The nano tokenizer makes "
         "more tokens of a prompt than Qwen's."
         + (" On the CPU these sizes only show that the part works." if device == "cpu" else "")

@@ -17,17 +17,19 @@ from ragen_verl.qualify.outcome import Outcome, Status
 from ragen_verl.qualify.shapes import SHAPES, make
 from ragen_verl.qualify.workers import ACTOR, Rows, actor, changed, freed, recipe
 
-RECIPE = "paper/sokoban_starpo_ppo"
-ENTROPY = f"{ACTOR}.actor.fsdp_config"
+__all__ = ["peak_of_update", "run"]
+
+_RECIPE = "paper/sokoban_starpo_ppo"
+_ENTROPY = f"{ACTOR}.actor.fsdp_config"
 
 #: Name -> keys of an engine that is built for it; the recipe's own first.
-ENGINES: dict[str, dict[str, Any]] = {
+_ENGINES: dict[str, dict[str, Any]] = {
     "checkpointing": {f"{ACTOR}.model.enable_gradient_checkpointing": True},
     "no checkpointing": {f"{ACTOR}.model.enable_gradient_checkpointing": False},
     "entropy chunked, checkpointed": {
         f"{ACTOR}.model.enable_gradient_checkpointing": True,
-        f"{ENTROPY}.entropy_from_logits_with_chunking": True,
-        f"{ENTROPY}.entropy_checkpointing": True,
+        f"{_ENTROPY}.entropy_from_logits_with_chunking": True,
+        f"{_ENTROPY}.entropy_checkpointing": True,
     },
     "fused kernels": {
         f"{ACTOR}.model.enable_gradient_checkpointing": True,
@@ -35,9 +37,9 @@ ENGINES: dict[str, dict[str, Any]] = {
         f"{ACTOR}.model.fused_kernel_options": {"impl_backend": "torch"},
     },
 }
-MUST = ("checkpointing", "no checkpointing")
+_MUST = ("checkpointing", "no checkpointing")
 """Engines that every verl has: an error in them, except a lack of memory, fails the part."""
-FULL = "out of memory"
+_FULL = "out of memory"
 
 
 def run(outcome: Outcome, settings: dict[str, Any]) -> None:
@@ -54,7 +56,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     for shape in settings["shapes"]:
         rows = _rows(device)
         config = _config(shape, device, Path(settings["models"]))
-        for name, keys in ENGINES.items():
+        for name, keys in _ENGINES.items():
             if outcome.tables and time.monotonic() > deadline:
                 left_out += 1
                 continue
@@ -93,7 +95,7 @@ def peak_of_update(shape: str, device: str, models: Path, recipe_name: str, rows
 
 
 def _config(shape: str, device: str, models: Path) -> DictConfig:
-    return recipe(RECIPE, device, str(make(shape, models)), {f"{ACTOR}.actor.use_torch_compile": False})
+    return recipe(_RECIPE, device, str(make(shape, models)), {f"{ACTOR}.actor.use_torch_compile": False})
 
 
 def _rows(device: str) -> Rows:
@@ -124,7 +126,7 @@ def _engine(
         if outcome.tables and time.monotonic() > deadline:
             break
         calls["update"] = partial(rows.update, worker, old, entropy=True, **how)
-        if name == next(iter(ENGINES)):
+        if name == next(iter(_ENGINES)):
             calls["log-probs"] = partial(rows.log_probs, worker, entropy=True, **how)
         for table, call in calls.items():
             get_torch_device().reset_peak_memory_stats()
@@ -133,7 +135,7 @@ def _engine(
                 rate: float | str = rows.tokens / _seconds(call)
             except Exception as error:
                 rate = _reason(error)
-                ok = False if name in MUST and rate != FULL else None
+                ok = False if name in _MUST and rate != _FULL else None
                 freed()
             peak = round(get_torch_device().max_memory_allocated() / memory.GB, 2)
             what = {"shape": shape, "engine": name, "batches": batches, "check": f"{shape}, {name}, {batches}"}
@@ -163,5 +165,5 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, torch.OutOfMemoryError):
-        return FULL
+        return _FULL
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:100]}"

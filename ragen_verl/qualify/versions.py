@@ -9,6 +9,8 @@ from ragen_verl.doctor import Facts, find, seams
 from ragen_verl.doctor.facts import PACKAGES, TIMEOUTS, machine, run_probe, unmet_requirements, version
 from ragen_verl.qualify.outcome import Outcome, Status
 
+__all__ = ["run"]
+
 
 def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     """Fills the part's outcome.

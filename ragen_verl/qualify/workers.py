@@ -23,6 +23,22 @@ from verl.workers.utils.losses import value_loss
 from ragen_verl.training.probes import Places, cross_rows
 from ragen_verl.validation.composition import compose
 
+__all__ = [
+    "ACTOR",
+    "BFLOAT16",
+    "CRITIC",
+    "FLOAT32",
+    "Rows",
+    "actor",
+    "changed",
+    "critic",
+    "environment",
+    "free_port",
+    "freed",
+    "precision",
+    "recipe",
+]
+
 ACTOR, CRITIC = "actor_rollout_ref", "critic"
 FLOAT32 = {"param_dtype": "fp32", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
 BFLOAT16 = {"param_dtype": "bf16", "reduce_dtype": "fp32", "buffer_dtype": "fp32"}

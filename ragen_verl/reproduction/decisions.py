@@ -12,10 +12,10 @@ from ragen_verl.reproduction.estimates import Interval, mean_of_runs
 
 __all__ = ["Band", "Decision", "best_of_flat", "direction", "level"]
 
-LEVEL = 0.05
+_LEVEL = 0.05
 """Of the two-sided tests of directions."""
 
-LEVEL_CONFIDENCE = 0.90
+_LEVEL_CONFIDENCE = 0.90
 
 
 class Decision(str, Enum):
@@ -47,7 +47,7 @@ def direction(value: float, adjusted_p: float, expected: str) -> Decision:
     Returns:
         `CONFIRMED` or `CONTRADICTED`, or `UNDECIDED` where the difference may be none.
     """
-    if adjusted_p > LEVEL:
+    if adjusted_p > _LEVEL:
         return Decision.UNDECIDED
     return Decision.CONFIRMED if (value > 0) == (expected == "higher") else Decision.CONTRADICTED
 
@@ -68,9 +68,9 @@ def level(values: Sequence[float], published: float, noise: float) -> tuple[Deci
     Returns:
         The decision, our interval (90 %) and the band.
     """
-    ours = mean_of_runs(values, LEVEL_CONFIDENCE)
+    ours = mean_of_runs(values, _LEVEL_CONFIDENCE)
     error = float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
-    half = float(stats.norm.ppf((1 + LEVEL_CONFIDENCE) / 2)) * (noise**2 + error**2) ** 0.5
+    half = float(stats.norm.ppf((1 + _LEVEL_CONFIDENCE) / 2)) * (noise**2 + error**2) ** 0.5
     band = (published - half, published + half)
     if ours.low is None or ours.high is None:
         return Decision.UNDECIDED, ours, band

@@ -25,8 +25,8 @@ __all__ = [
     "stratified_bootstrap",
 ]
 
-CONFIDENCE = 0.95
-RESAMPLES = 2_000
+_CONFIDENCE = 0.95
+_RESAMPLES = 2_000
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Difference:
     p_value: float
 
 
-def mean_of_runs(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
+def mean_of_runs(values: Sequence[float], confidence: float = _CONFIDENCE) -> Interval:
     """Mean and t-interval of one number for each run."""
     return _t_interval(float(np.mean(values)), _variance_of_mean(np.asarray(values)), len(values), confidence)[0]
 
@@ -80,8 +80,8 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
 def stratified_bootstrap(
     scores: np.ndarray,
     statistic: Callable[[np.ndarray], np.ndarray] = interquartile_mean,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
+    confidence: float = _CONFIDENCE,
+    resamples: int = _RESAMPLES,
     seed: int = 0,
 ) -> Interval:
     """A statistic with its percentile interval: in every task the runs are drawn anew, with replacement.
@@ -102,7 +102,7 @@ def stratified_bootstrap(
 
 
 def probability_of_improvement(
-    first: np.ndarray, second: np.ndarray, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = 0
+    first: np.ndarray, second: np.ndarray, confidence: float = _CONFIDENCE, resamples: int = _RESAMPLES, seed: int = 0
 ) -> Interval:
     """The chance that a run of the first side scores higher than one of the second, ties counting half.
 
@@ -140,7 +140,7 @@ def paired_difference(differences: np.ndarray) -> Difference:
     if states > 1 and seeds > 1:
         by_state = _variance_of_mean(differences.mean(axis=0))
         variance = max(variance, variance + by_state - _variance_of_mean(differences.ravel()))
-    return Difference(*_t_interval(float(differences.mean()), variance, seeds, CONFIDENCE))
+    return Difference(*_t_interval(float(differences.mean()), variance, seeds, _CONFIDENCE))
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
@@ -153,7 +153,7 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     if not sum(parts):
         return Difference(Interval(value, value, value, runs), 0.0 if value else 1.0)
     test = stats.ttest_ind(first, second, equal_var=False)
-    interval = test.confidence_interval(CONFIDENCE)
+    interval = test.confidence_interval(_CONFIDENCE)
     return Difference(Interval(value, float(interval.low), float(interval.high), runs), float(test.pvalue))
 
 

@@ -14,11 +14,11 @@ from ragen_verl.runs.sweep import Sweep
 
 __all__ = ["COMPARISON_COLUMNS", "LEVEL_COLUMNS", "comparison_rows", "cost", "level_rows", "page"]
 
-ORDER = (Decision.CONTRADICTED, Decision.CONFIRMED, Decision.UNDECIDED, Decision.NOT_RUN)
+_ORDER = (Decision.CONTRADICTED, Decision.CONFIRMED, Decision.UNDECIDED, Decision.NOT_RUN)
 COMPARISON_COLUMNS = ("direction", "expected", "first", "second", "difference, 95 %", "p, Holm", "chance", "decision")
 LEVEL_COLUMNS = ("run", "panel", "paper", "ours, 90 %", "band", "bias of a best", "decision")
 
-HEAD = """\
+_HEAD = """\
 # Reproduction
 
 Every claim of RAGEN (arXiv 2504.20073) and RAGEN-2 (arXiv 2604.06268) as an experiment that can fail, contradictions
@@ -51,9 +51,9 @@ def page(sweeps: Sequence[Sweep], out: Path) -> str:
     """
     results = {one.name: read(one.name, out) for one in sweeps}
     judged = [(one, judge_result(one, results[one.name])) for one in sweeps]
-    judged.sort(key=lambda pair: ORDER.index(pair[1].decision))
-    lines = [HEAD, "## All experiments", "", *_overview([found for _, found in judged]), ""]
-    for decision in ORDER[:-1]:
+    judged.sort(key=lambda pair: _ORDER.index(pair[1].decision))
+    lines = [_HEAD, "## All experiments", "", *_overview([found for _, found in judged]), ""]
+    for decision in _ORDER[:-1]:
         chosen = [pair for pair in judged if pair[1].decision is decision]
         if chosen:
             lines += [f"## {str(decision).capitalize()}", ""]
@@ -65,7 +65,7 @@ def page(sweeps: Sequence[Sweep], out: Path) -> str:
 def _overview(judged: Sequence[Judgement]) -> Iterator[str]:
     rows = []
     for one in judged:
-        state = f"**{one.decision}**" if one.decision in ORDER[:2] else str(one.decision)
+        state = f"**{one.decision}**" if one.decision in _ORDER[:2] else str(one.decision)
         rows.append((one.name, _sentence(one.protocol.claim), one.protocol.source, one.protocol.scale, state))
     yield from _table(("experiment", "claim", "source", "scale", "state"), rows)
 
@@ -105,18 +105,18 @@ def comparison_rows(found: Judgement) -> list[tuple[str, ...]]:
 def _comparison(one: Judged) -> tuple[str, ...]:
     comparison = one.comparison
     first, second = one.sides
-    against = interval(second) if comparison.than is None else f"{comparison.than:g}"
+    against = _interval(second) if comparison.than is None else f"{comparison.than:g}"
     decision = str(one.decision)
     if one.missing and one.decision is not Decision.NOT_RUN:
         decision += f" ({max(one.missing.values())} seeds missing)"
     return (
         comparison.name if comparison.decides else f"({comparison.name})",
         comparison.expected,
-        interval(first),
+        _interval(first),
         against,
-        interval(one.effect, signed=True),
+        _interval(one.effect, signed=True),
         "-" if one.p_value is None else "< 0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}",
-        interval(one.improvement),
+        _interval(one.improvement),
         decision,
     )
 
@@ -128,7 +128,7 @@ def level_rows(levels: Sequence[LevelJudged]) -> list[tuple[str, ...]]:
             one.variant,
             one.panel,
             f"{one.published:.3f}" + (" (best)" if one.is_best else ""),
-            interval(one.ours),
+            _interval(one.ours),
             f"{one.band[0]:.3f} to {one.band[1]:.3f}" if one.band else "-",
             "-" if one.bias is None else f"{one.bias:+.3f}",
             str(one.decision),
@@ -137,7 +137,7 @@ def level_rows(levels: Sequence[LevelJudged]) -> list[tuple[str, ...]]:
     ]
 
 
-def interval(one: Interval | None, signed: bool = False) -> str:
+def _interval(one: Interval | None, signed: bool = False) -> str:
     """`0.25 [0.20, 0.30]`, or what there is."""
     if one is None:
         return "-"

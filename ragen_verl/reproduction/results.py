@@ -33,7 +33,7 @@ __all__ = [
     "write",
 ]
 
-SCHEMA = 1
+_SCHEMA = 1
 MISSING, UNFINISHED, DAMAGED, DONE = "missing", "unfinished", "damaged", "done"
 OTHER, UNMEASURED = "of other settings", "without a metric"
 
@@ -41,7 +41,7 @@ Compose = Callable[[str, list[str]], Mapping[str, Any]]
 """Recipe and overrides -> the resolved configuration; what composes needs verl's own files, so callers hand it in."""
 
 
-class OtherSettings(Exception):
+class _OtherSettings(Exception):
     """A run of an earlier result was made with other settings than those of today."""
 
 
@@ -135,11 +135,11 @@ def collect(
             state = RunState(DAMAGED, str(error))
         except NotMeasured as error:
             state = RunState(UNMEASURED, str(error))
-        except OtherSettings as error:
+        except _OtherSettings as error:
             state = RunState(OTHER, str(error))
         left_out.append(found | {"state": state.state, "why": state.why.replace(str(root) + os.sep, "")})
     return {
-        "schema": SCHEMA,
+        "schema": _SCHEMA,
         "item": sweep.name,
         "settings": packed({run["variant"]: wanted[run["variant"]] for run in runs} if compose else {}),
         "runs": runs,
@@ -156,7 +156,7 @@ def _still_counts(
 ) -> dict[str, Any]:
     """A run of an earlier result, if its settings are those of today and nothing that is measured today is missing."""
     if wanted is not None and (found := differing(settings, wanted, defaults)):
-        raise OtherSettings("; ".join(found))
+        raise _OtherSettings("; ".join(found))
     if missing := sorted({*statistics_of(sweep.protocol)} - {*run["values"]} | {*sweep.panels} - {*run["curves"]}):
         raise NotMeasured(f"The earlier result has no {missing[0]}.")
     return dict(run)
@@ -196,10 +196,10 @@ def read(item: str, out: Path) -> dict[str, Any]:
     """
     file = out / f"{item}.json"
     if not file.exists():
-        return {"schema": SCHEMA, "item": item, "settings": {}, "runs": [], "left_out": []}
+        return {"schema": _SCHEMA, "item": item, "settings": {}, "runs": [], "left_out": []}
     try:
         found = json.loads(file.read_text("utf-8"))
-        right = found["schema"] == SCHEMA and found["item"] == item and isinstance(found["runs"], list)
+        right = found["schema"] == _SCHEMA and found["item"] == item and isinstance(found["runs"], list)
     except (ValueError, KeyError, TypeError):
         right = False
     if not right:

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 __all__ = ["Task", "devices", "spread"]
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Task:
 
 def devices() -> list[str]:
     """The GPUs that may be used, as `CUDA_VISIBLE_DEVICES` names them; none where there is no driver."""
-    if VISIBLE in os.environ:
-        return [one for one in os.environ[VISIBLE].split(",") if one.strip()]
+    if _VISIBLE in os.environ:
+        return [one for one in os.environ[_VISIBLE].split(",") if one.strip()]
     try:
         found = subprocess.run(
             ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, text=True
@@ -68,7 +68,7 @@ def spread(tasks: Sequence[Task], gpus: Sequence[str], each: int = 1) -> list[in
             task.output.parent.mkdir(parents=True, exist_ok=True)
             with task.output.open("a") as file:
                 return subprocess.run(
-                    task.command, stdout=file, stderr=file, env={**os.environ, VISIBLE: visible}
+                    task.command, stdout=file, stderr=file, env={**os.environ, _VISIBLE: visible}
                 ).returncode
         finally:
             free.put(visible)

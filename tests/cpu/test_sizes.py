@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ray._private.utils import write_ray_address
 from recipe_composition import composed
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConfig, Phi3Config, Qwen2Config
 from transformers.initialization import no_init_weights
@@ -69,13 +70,16 @@ def test_a_paper_recipe_takes_any_model_on_the_cpu(tmp_path: Path) -> None:
     assert 32 % config.critic.ppo_micro_batch_size_per_gpu == 0
 
 
-def test_a_head_of_a_cluster_is_no_machine_of_its_own(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(cluster, "CLUSTER", tmp_path / "address")
+@pytest.mark.parametrize("folder", ["RAY_TMPDIR", "TMPDIR"])
+def test_a_head_of_a_cluster_is_no_machine_of_its_own(folder: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv(folder, str(tmp_path))
     for address, joins in ((None, False), ("local", False), ("auto", True), ("192.0.2.1:6379", True)):
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         if address:
             monkeypatch.setenv("RAY_ADDRESS", address)
         assert cluster.joins_a_cluster() is joins
     monkeypatch.delenv("RAY_ADDRESS")
-    (tmp_path / "address").touch()
+    (tmp_path / "ray").mkdir()
+    write_ray_address("192.0.2.1:6379")
     assert cluster.joins_a_cluster()

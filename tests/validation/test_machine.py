@@ -9,7 +9,6 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 from saved_checkpoints import cut, save
 
-from ragen_verl.cpu import cluster
 from ragen_verl.errors import RecipeError
 from ragen_verl.validation import machine, recipe
 
@@ -18,7 +17,7 @@ from ragen_verl.validation import machine, recipe
 def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "DEVICES", ())
     monkeypatch.setattr(machine, "nvidia_smi", list)
-    monkeypatch.setattr(cluster, "CLUSTER", tmp_path / "no_cluster")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "no_cluster"))
     for name in ("RAY_ADDRESS", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
 

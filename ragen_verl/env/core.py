@@ -18,7 +18,7 @@ from gymnasium.spaces import Space, Text
 
 from ragen_verl.errors import RecipeError
 
-__all__ = ["Env", "Names", "Step"]
+__all__ = ["Env", "Names", "Step", "random_action"]
 
 # Makes the stream of the dynamics different from every stream that the initial-state generator could spawn.
 _DYNAMICS_KEY = 0x64796E61
@@ -203,6 +203,21 @@ class Env(gymnasium.Env[str, str]):
     def oracle(self) -> list[str]:
         """Return action names that solve the episode from the current state, or [] where no plan is known."""
         return []
+
+
+def random_action(env: Env, rng: np.random.Generator, state: str = "") -> str:
+    """Return a random action for an environment.
+
+    It is one of the action names, each equally likely. For free text it is the result of `env.random_action(rng)`, or,
+    where there is no such method, a number from 0 to 20 or a word of `state` or of the instruction.
+    """
+    if env.actions:
+        return env.actions[int(rng.integers(len(env.actions)))]
+    own = getattr(env, "random_action", None)
+    if own is not None:
+        return own(rng)
+    words = [*map(str, range(21)), *state.split()[:200], *env.instruction.split()[:200]]
+    return words[int(rng.integers(len(words)))]
 
 
 def _keeping_options(reset: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ragen_verl.env import core
 from ragen_verl.env.core import Env
 from ragen_verl.env_checker.calls import Calls
 
@@ -25,18 +26,8 @@ def chooser(*key: int) -> np.random.Generator:
 
 
 def random_action(env: Env, rng: np.random.Generator, state: str, calls: Calls) -> str:
-    """A random action.
-
-    It is an action name drawn with `rng`. For free text it is the result of `env.random_action(rng)`, or, where there
-    is no such method, a number or a word of the observation or the instruction.
-    """
-    if env.actions is not None:
-        return env.actions[int(rng.integers(len(env.actions)))]
-    own = getattr(env, "random_action", None)
-    if own is not None:
-        return calls.call("random_action()", lambda: own(rng))
-    words = [*map(str, range(21)), *state.split()[:200], *env.instruction.split()[:200]]
-    return words[int(rng.integers(len(words)))]
+    """A random action, drawn with `rng`, as one of the calls that must not raise or hang."""
+    return calls.call("random_action()", lambda: core.random_action(env, rng, state))
 
 
 def plan(env: Env, calls: Calls) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ragen_verl.env.core import Env
+from ragen_verl.env.core import Env, random_action
 from ragen_verl.errors import MissingExtra, RecipeError
 from ragen_verl.evaluation.messages import Message, MessageChat
 from ragen_verl.evaluation.plan import Episode
@@ -143,11 +143,8 @@ def oracle_actions(env: Env, count: int) -> list[str]:
 
 
 def random_actions(env: Env, count: int, rng: np.random.Generator) -> list[str]:
-    """`count` actions drawn uniformly from the names; free text from `env.random_action`, or else a small number."""
-    if env.actions:
-        return [env.actions[int(place)] for place in rng.integers(len(env.actions), size=count)]
-    own = getattr(env, "random_action", None)
-    return [own(rng) if own else str(rng.integers(100)) for _ in range(count)]
+    """`count` random actions, each as `ragen_verl.env.core.random_action` draws it."""
+    return [random_action(env, rng) for _ in range(count)]
 
 
 class Person(Policy):

@@ -21,6 +21,7 @@ from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.evaluation.plan import Episode, episodes
 from ragen_verl.evaluation.statistics import Estimate, bounded, rate, stratified
 from ragen_verl.evaluation.summary import by_state, interval
+from ragen_verl.markdown import table as markdown_table
 
 __all__ = ["GAMES", "SEED", "Board", "Game", "earlier", "markdown", "ranked", "remarks", "table"]
 
@@ -208,7 +209,6 @@ def markdown(found: Mapping[str, Any]) -> str:
         f"{_title(found)}. Policies that do not differ over the same instances share a rank.",
         "",
     ]
-    lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    lines += ["| " + " | ".join(row) + " |" for row in _rows(found)]
+    lines += markdown_table(columns, _rows(found))
     said = remarks(found)
     return "\n".join([*lines, *([""] if said else []), *(f"- {one}" for one in said)]) + "\n"

@@ -5,9 +5,11 @@ Episodes of one initial state are not independent, so everything here counts ini
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import comb
+from typing import TypeVar
 
 import numpy as np
 from scipy import stats
@@ -18,6 +20,7 @@ __all__ = [
     "Estimate",
     "bounded",
     "difference",
+    "grouped",
     "mean",
     "paired",
     "pass_at_k",
@@ -26,6 +29,17 @@ __all__ = [
 ]
 
 CONFIDENCE = 0.95
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Thing = TypeVar("_Thing")
+
+
+def grouped(things: Iterable[_Thing], key: Callable[[_Thing], _Key]) -> dict[_Key, list[_Thing]]:
+    """Key -> the things that have it, all in the order in which they come."""
+    found: dict[_Key, list[_Thing]] = defaultdict(list)
+    for one in things:
+        found[key(one)].append(one)
+    return dict(found)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from ragen_verl.evaluation.statistics import Comparison, Estimate, mean, paired, pass_at_k, rate
+from ragen_verl.evaluation.statistics import Comparison, Estimate, grouped, mean, paired, pass_at_k, rate
+from ragen_verl.markdown import table as markdown_table
 
 __all__ = [
     "COLUMNS",
@@ -35,21 +37,9 @@ MEANS = {
 """Name in a summary -> key of a trajectory's metrics."""
 
 
-def _by_environment(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
-    """(split, environment) -> its records, in their order."""
-    found: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in records:
-        found[record["split"], record["env"]].append(record)
-    return dict(found)
-
-
 def by_state(records: Iterable[Record]) -> dict[int, list[Record]]:
     """Seed of the initial state -> its episodes, without those in which environment or engine failed."""
-    found: dict[int, list[Record]] = defaultdict(list)
-    for record in records:
-        if not record["excluded"]:
-            found[record["seed"]].append(record)
-    return dict(found)
+    return grouped((record for record in records if not record["excluded"]), itemgetter("seed"))
 
 
 def summarize(records: Sequence[Record], prices: tuple[float, float] | None = None) -> dict[str, Any]:
@@ -119,16 +109,16 @@ def results(records: Mapping[str, Sequence[Record]], prices: tuple[float, float]
         Data for JSON: `policies` (policy -> "split/environment" -> `summarize`) and `compared` (a list with `policy`,
         `with`, `environment`, `difference`, `p_value`).
     """
-    grouped = {policy: _by_environment(rows) for policy, rows in records.items()}
+    played = {policy: grouped(rows, itemgetter("split", "env")) for policy, rows in records.items()}
     policies = {
         policy: {"/".join(place): summarize(rows, prices) for place, rows in found.items()}
-        for policy, found in grouped.items()
+        for policy, found in played.items()
     }
     compared = []
-    baseline, *others = grouped
+    baseline, *others = played
     for policy in others:
-        for place, rows in grouped[policy].items():
-            one = _compare(rows, grouped[baseline].get(place, []))
+        for place, rows in played[policy].items():
+            one = _compare(rows, played[baseline].get(place, []))
             if one is not None:
                 compared.append(
                     {
@@ -214,7 +204,6 @@ def table(found: Mapping[str, Any], title: str) -> Table:
 
 def markdown(found: Mapping[str, Any], title: str) -> str:
     """The figures as a Markdown page."""
-    lines = [f"# {title}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    lines += ["| " + " | ".join(row) + " |" for row in _rows(found)]
+    lines = [f"# {title}", "", *markdown_table(COLUMNS, _rows(found))]
     said = comparisons(found)
     return "\n".join([*lines, *([""] if said else []), *(f"- {one}" for one in said)]) + "\n"

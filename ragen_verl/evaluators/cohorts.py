@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,23 +11,24 @@ from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.evaluation.statistics import Estimate, bounded, mean, rate
+from ragen_verl.evaluation.statistics import Estimate, bounded, grouped, mean, rate
 from ragen_verl.evaluation.summary import interval
 from ragen_verl.evaluators.registry import HIGHER, Evaluator
 from ragen_verl.evaluators.saved import Played
+from ragen_verl.markdown import table as markdown_table
 from ragen_verl.names import RETURN, SUCCESS
 
 __all__ = [
     "Measure",
     "State",
     "by",
-    "by_state",
+    "cohorts_of",
     "estimate",
-    "grouped",
     "markdown",
     "measures",
     "results",
     "table",
+    "values_by_state",
     "variance",
 ]
 
@@ -98,28 +98,26 @@ def by(names: Sequence[str], width: int = _SEEDS) -> Callable[[Played], str]:
     return lambda one: ", ".join(kind(one) for kind in chosen) or "all"
 
 
-def grouped(trajectories: Iterable[Played], key: Callable[[Played], str]) -> dict[str, list[Played]]:
+def cohorts_of(trajectories: Iterable[Played], key: Callable[[Played], str]) -> dict[str, list[Played]]:
     """Cohort -> its trajectories, in the order of split, environment, step and seed."""
-    found: dict[str, list[Played]] = defaultdict(list)
-    for one in sorted(
-        trajectories, key=lambda each: (each.split, each.env, -1 if each.step is None else each.step, each.seed)
-    ):
-        found[key(one)].append(one)
-    return dict(found)
+
+    def order(one: Played) -> tuple[str, str, int, int]:
+        return one.split, one.env, -1 if one.step is None else one.step, one.seed
+
+    return grouped(sorted(trajectories, key=order), key)
 
 
-def by_state(trajectories: Iterable[Played], measure: Measure) -> dict[State, list[float]]:
+def values_by_state(trajectories: Iterable[Played], measure: Measure) -> dict[State, list[float]]:
     """Initial state -> the numbers of its trajectories, for states that have any."""
-    found: dict[State, list[float]] = defaultdict(list)
-    for one in trajectories:
-        if (value := measure.of(one)) is not None:
-            found[one.split, one.env, one.seed].append(value)
-    return dict(found)
+    states = grouped(trajectories, lambda one: (one.split, one.env, one.seed))
+    values = {state: [measure.of(one) for one in members] for state, members in states.items()}
+    known = {state: [value for value in each if value is not None] for state, each in values.items()}
+    return {state: each for state, each in known.items() if each}
 
 
 def estimate(trajectories: Iterable[Played], measure: Measure) -> Estimate | None:
     """The mean over initial states with its interval; None where the measure applies to no trajectory."""
-    states = list(by_state(trajectories, measure).values())
+    states = list(values_by_state(trajectories, measure).values())
     if not states:
         return None
     if measure.bounded and all(value in (0.0, 1.0) for values in states for value in values):
@@ -132,7 +130,7 @@ def variance(trajectories: Iterable[Played]) -> Estimate | None:
     """The return's variance among the trajectories of an initial state, averaged over the states that have several."""
     returns = Measure(RETURN, lambda one: one.ret, HIGHER, False, "")
     variances = [
-        float(np.var(values, ddof=1)) for values in by_state(trajectories, returns).values() if len(values) > 1
+        float(np.var(values, ddof=1)) for values in values_by_state(trajectories, returns).values() if len(values) > 1
     ]
     return mean(variances) if variances else None
 
@@ -145,7 +143,7 @@ def results(trajectories: Sequence[Played], of: Sequence[Measure], key: Callable
         `Estimate` as a dict with `trajectories`, the number of those it applies to; None where it applies to none).
     """
     cohorts = {}
-    for name, members in grouped(trajectories, key).items():
+    for name, members in cohorts_of(trajectories, key).items():
         values: dict[str, Any] = {}
         for measure in of:
             found = estimate(members, measure)
@@ -193,11 +191,9 @@ def table(found: Mapping[str, Any], title: str) -> Table:
 def markdown(found: Mapping[str, Any], title: str) -> str:
     """A Markdown page: a row for every measure, a column for every cohort, and the meanings of the measures."""
     cohorts = found["cohorts"]
-    lines = [f"# {title}", "", "| measure | " + " | ".join(cohorts) + " |", "|---|" + "---:|" * len(cohorts)]
-    counts = (f"{one['trajectories']} of {one['states']} states" for one in cohorts.values())
-    lines.append("| trajectories | " + " | ".join(counts) + " |")
-    for name in found["measures"]:
-        lines.append(f"| {name} | " + " | ".join(_cell(one["values"][name]) for one in cohorts.values()) + " |")
+    rows = [["trajectories", *(f"{one['trajectories']} of {one['states']} states" for one in cohorts.values())]]
+    rows += [[name, *(_cell(one["values"][name]) for one in cohorts.values())] for name in found["measures"]]
+    lines = [f"# {title}", "", *markdown_table(["measure", *cohorts], rows, numbers_from=1)]
     lines += ["", "Means over initial states with 95 % intervals.", ""]
     lines += [f"- {name}: {one['about']}" for name, one in found["measures"].items()]
     return "\n".join(lines) + "\n"

@@ -20,9 +20,10 @@ from ragen_verl.config.schema import Accepts, at_least
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.evaluation.statistics import Estimate, difference, mean
 from ragen_verl.evaluation.summary import interval
-from ragen_verl.evaluators.cohorts import Measure, State, by_state, grouped
+from ragen_verl.evaluators.cohorts import Measure, State, cohorts_of, values_by_state
 from ragen_verl.evaluators.registry import LOWER
 from ragen_verl.evaluators.saved import Played
+from ragen_verl.markdown import table as markdown_table
 from ragen_verl.names import RETURN, SUCCESS
 
 __all__ = ["DEGRADED", "FEW", "FINE", "IMPROVED", "Compared", "Thresholds", "gate", "markdown", "results", "table"]
@@ -123,12 +124,12 @@ def gate(
     needed = {SUCCESS, RETURN, *given.tolerance, *given.measures}
     chosen = [one for name, one in judged.items() if not given.measures or name in needed]
     _same_environments(run, baseline)
-    ours, theirs = grouped(run, key), grouped(baseline, key)
+    ours, theirs = cohorts_of(run, key), cohorts_of(baseline, key)
     if missing := sorted({*ours} ^ {*theirs}):
         side = "the run" if missing[0] in theirs else "the baseline"
         raise RecipeError(f"{side.capitalize()} has no cohort {missing[0]!r}: compare by something that both have.")
     pairs = {
-        (cohort, one.name): (by_state(ours[cohort], one), by_state(theirs[cohort], one))
+        (cohort, one.name): (values_by_state(ours[cohort], one), values_by_state(theirs[cohort], one))
         for cohort in ours
         for one in chosen
     }
@@ -234,5 +235,4 @@ def markdown(found: Sequence[Compared], title: str) -> str:
     """A Markdown page: the degraded measures, and every comparison."""
     lines = [f"# {title}", "", f"**{_verdict(found)}**", ""]
     lines += [f"- {one.sentence()}" for one in found if one.outcome == DEGRADED]
-    lines += ["", "| " + " | ".join(_COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
-    return "\n".join([*lines, *("| " + " | ".join(_cells(one)) + " |" for one in found)]) + "\n"
+    return "\n".join([*lines, "", *markdown_table(_COLUMNS, map(_cells, found))]) + "\n"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ragen_verl.markdown import table
 from ragen_verl.reproduction.decisions import Decision
 from ragen_verl.reproduction.estimates import Interval
 from ragen_verl.reproduction.judgement import Judged, Judgement, LevelJudged, judge_result
@@ -67,7 +68,7 @@ def _overview(judged: Sequence[Judgement]) -> Iterator[str]:
     for one in judged:
         state = f"**{one.decision}**" if one.decision in _ORDER[:2] else str(one.decision)
         rows.append((one.name, _sentence(one.protocol.claim), one.protocol.source, one.protocol.scale, state))
-    yield from _table(("experiment", "claim", "source", "scale", "state"), rows)
+    yield from table(("experiment", "claim", "source", "scale", "state"), rows)
 
 
 def _section(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Path) -> Iterator[str]:
@@ -76,12 +77,12 @@ def _section(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Pat
     yield from (f"**{found.sentence}**", "", f"Rule: {protocol.rule}", "")
     counts = sorted(set(found.runs.values()))
     yield from (f"Runs of a variant that count: {counts[0]}" + (f" to {counts[-1]}." if counts[1:] else "."), "")
-    yield from _table(COMPARISON_COLUMNS, comparison_rows(found))
+    yield from table(COMPARISON_COLUMNS, comparison_rows(found))
     yield ""
     if notes := [_note(one, protocol.source) for one in found.comparisons if one.comparison.claim]:
         yield from (*notes, "")
     if found.levels:
-        yield from (*_table(LEVEL_COLUMNS, level_rows(found.levels)), "", f"Noise: {protocol.noise_from}", "")
+        yield from (*table(LEVEL_COLUMNS, level_rows(found.levels)), "", f"Noise: {protocol.noise_from}", "")
     yield from (found.warnings.sentence, "")
     for one in result["left_out"]:
         yield f"- Left out: {one['variant']}, seed {one['seed']}, {one['state']}. {one['why']}"
@@ -159,10 +160,3 @@ def cost(sweep: Sweep, result: Mapping[str, Any]) -> str:
 
 def _sentence(text: str) -> str:
     return text.rstrip(".")
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{'---|' * len(columns)}"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"

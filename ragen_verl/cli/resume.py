@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -61,14 +61,14 @@ def confirm(prepared: Prepared, yes: bool) -> None:
     """
     from omegaconf import OmegaConf
 
-    from ragen_verl.runs.resume import changes, started
+    from ragen_verl.runs.resume import changes, shown, started
 
     if not (prepared.folder.recipe and any(row["step"] for row in prepared.folder.rows())):
         return
     differing = changes(started(prepared.folder).config, OmegaConf.to_container(prepared.config))
     if not differing:
         return
-    listed = [f"{key}: {_shown(before)} -> {_shown(after)}" for key, before, after in differing]
+    listed = [f"{key}: {shown(before)} -> {shown(after)}" for key, before, after in differing]
     if len(listed) > _SHOWN:
         listed = [*listed[:_SHOWN], f"and {len(listed) - _SHOWN} more"]
     if not yes and not sys.stdin.isatty():
@@ -95,7 +95,3 @@ def tell(prepared: Prepared) -> None:
 
 def _key(override: str) -> str:
     return override.lstrip("+~").partition("=")[0]
-
-
-def _shown(value: Any) -> str:
-    return "(none)" if value is ... else repr(value)

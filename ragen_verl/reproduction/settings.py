@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
-from ragen_verl.runs.resume import FREE, flat
+from ragen_verl.runs.resume import FREE, differences, flat, shown
 
 __all__ = ["compared", "differing", "packed", "unpacked"]
 
@@ -41,15 +41,10 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any], usual: Mappin
             since, is no difference.
     """
     return [
-        f"{key}: {_shown(before, key)} -> {_shown(after, key)}"
-        for key in sorted({*before, *after})
-        if before.get(key, ...) != after.get(key, ...)
-        and not (key not in before and key in usual and usual[key] == after.get(key, ...))
+        f"{key}: {shown(old)} -> {shown(new)}"
+        for key, old, new in differences(before, after)
+        if not (old is ... and key in usual and usual[key] == new)
     ]
-
-
-def _shown(settings: Mapping[str, Any], key: str) -> str:
-    return repr(settings[key]) if key in settings else "(none)"
 
 
 def packed(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

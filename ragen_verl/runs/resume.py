@@ -13,7 +13,7 @@ from ragen_verl.config import register_resolvers
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 
-__all__ = ["FREE", "Started", "changes", "flat", "started"]
+__all__ = ["FREE", "Started", "changes", "differences", "flat", "shown", "started"]
 
 # keys that may differ between two parts of one run: its folder, its start, and evaluation instead of training
 FREE = (
@@ -63,12 +63,14 @@ def started(folder: RunFolder) -> Started:
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """(key, value before, value after) of every setting that differs, without `FREE`; ... stands for no value."""
-    old, new = dict(flat(before)), dict(flat(after))
-    return [
-        (key, old.get(key, ...), new.get(key, ...))
-        for key in sorted({*old, *new})
-        if old.get(key, ...) != new.get(key, ...) and not key.startswith(FREE)
-    ]
+    found = differences(dict(flat(before)), dict(flat(after)))
+    return [one for one in found if not one[0].startswith(FREE)]
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """The same of two settings by keys in full, with all keys."""
+    pairs = ((key, before.get(key, ...), after.get(key, ...)) for key in sorted({*before, *after}))
+    return [(key, old, new) for key, old, new in pairs if old != new]
 
 
 def flat(block: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -78,3 +80,8 @@ def flat(block: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, block
     for key, value in pairs:
         yield from flat(value, f"{path}.{key}" if path else str(key))
+
+
+def shown(value: Any) -> str:
+    """A setting's value as text."""
+    return "(none)" if value is ... else repr(value)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from ragen_verl.runs import disk
 
 __all__ = ["Outcome", "Status"]
 
@@ -73,10 +74,8 @@ class Outcome:
         self.status, self.sentence = Status.SKIPPED, sentence
 
     def write(self, file: Path) -> None:
-        """Write it to a file atomically."""
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps(asdict(self), indent=1, default=str) + "\n")
-        os.replace(part, file)
+        """Write it to a file in one piece."""
+        disk.replace(file, json.dumps(asdict(self), indent=1, default=str) + "\n")
 
     @classmethod
     def read(cls, file: Path) -> Outcome | None:

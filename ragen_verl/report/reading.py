@@ -15,7 +15,7 @@ import yaml
 from ragen_verl.errors import RecipeError
 from ragen_verl.report.trajectories import finite, normalise
 from ragen_verl.runs.cause import cause
-from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.folder import RunFolder, mapping
 from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
 
 __all__ = ["INTERRUPTED", "SILENT", "SPLITS", "Run", "all_files", "read_run"]
@@ -143,10 +143,10 @@ def read_run(path: str | Path) -> Run:
             f"{path} is no run's folder: it has no metrics.jsonl, no config.yaml and no trajectories; name the folder "
             f"of a run (ragen.run.dir).{hint}"
         )
-    run.config = _mapping(run, folder.path / "config.yaml", lambda text: yaml.load(text, yaml.CSafeLoader))
-    run.versions = _mapping(run, folder.path / "versions.json", json.loads)
-    run.verdict = _mapping(run, folder.verdict, json.loads, needed=False)
-    run.summary = _mapping(run, folder.summary, json.loads, needed=False)
+    run.config = _mapping(run, folder.path / "config.yaml")
+    run.versions = _mapping(run, folder.path / "versions.json")
+    run.verdict = _mapping(run, folder.verdict, needed=False)
+    run.summary = _mapping(run, folder.summary, needed=False)
     rows, bad = _read_jsonl(folder.metrics) if folder.metrics.is_file() else ([], 0)
     steps = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}  # the last row of a step counts
     run.rows = [steps[step] for step in sorted(steps)]
@@ -197,17 +197,11 @@ def _changed(file: Path) -> float:
         return 0.0
 
 
-def _mapping(run: Run, file: Path, parse: Any, needed: bool = True) -> dict[str, Any]:
+def _mapping(run: Run, file: Path, needed: bool = True) -> dict[str, Any]:
     """The mapping in a file; {} and a note where the file has none."""
-    try:
-        value = parse(file.read_text("utf-8", errors="replace"))
-    except FileNotFoundError:
-        if needed:
-            run.note(f"{file.name} is missing.")
-        return {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        value = None
-    if not isinstance(value, dict):
+    value = mapping(file)
+    if value is None and file.exists():
         run.note(f"{file.name} cannot be read (damaged, or being written).")
-        return {}
-    return value
+    elif value is None and needed:
+        run.note(f"{file.name} is missing.")
+    return value or {}

@@ -13,6 +13,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.reproduction.measure import NotMeasured, measured, statistics_of
 from ragen_verl.reproduction.outcomes import DamagedRun
 from ragen_verl.reproduction.settings import compared, differing, packed, unpacked
+from ragen_verl.runs import disk
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.resume import started
 from ragen_verl.runs.sweep import Sweep
@@ -180,11 +181,9 @@ def write(result: Mapping[str, Any], out: Path) -> Path:
     """A result's file, `<item>.json`; there is never half of one."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"{result['item']}.json"
-    draft = file.with_suffix(".part")
     runs = ",\n  ".join(json.dumps(run, separators=(",", ":")) for run in result["runs"])
-    rest = json.dumps({key: value for key, value in result.items() if key != "runs"}, indent=1)
-    draft.write_text(f'{rest[:-2]},\n "runs": [\n  {runs}\n ]\n}}\n' if runs else f'{rest[:-2]},\n "runs": []\n}}\n')
-    draft.replace(file)
+    rest = json.dumps({key: value for key, value in result.items() if key != "runs"}, indent=1)[:-2]
+    disk.replace(file, f'{rest},\n "runs": [\n  {runs}\n ]\n}}\n' if runs else f'{rest},\n "runs": []\n}}\n')
     return file
 
 

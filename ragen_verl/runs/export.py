@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import OmegaConf
 from scipy.stats import binomtest
 
 from ragen_verl.errors import RecipeError
+from ragen_verl.markdown import table
 from ragen_verl.names import EPISODES, HELD_OUT, HELD_OUT_SUCCESS, RETURN
 from ragen_verl.runs.checkpoints import damage_of_model
-from ragen_verl.runs.folder import RunFolder, checkpoints_in
+from ragen_verl.runs.folder import RunFolder, checkpoints_in, mapping
 
 __all__ = ["LAST", "card", "checkpoints", "export", "find", "merged", "step_of"]
 
@@ -97,7 +97,7 @@ def card(folder: RunFolder, which: str) -> str:
         RecipeError: the run has no such checkpoint.
     """
     step = step_of(find(folder, which))
-    config = _mapping(folder.path / "config.yaml")
+    config = mapping(folder.path / "config.yaml") or {}
     ragen = config.get("ragen") or {}
     base = str(((config.get("actor_rollout_ref") or {}).get("model") or {}).get("path") or "a model")
     hub = re.fullmatch(r"[\w.-]+/[\w.-]+", base) and not Path(base).exists()
@@ -112,8 +112,7 @@ def card(folder: RunFolder, which: str) -> str:
         envs = [f"{one['id']} {json.dumps(one.get('kwargs') or {})}" for one in block.get("envs") or ()]
         lines += [f"- {title}: {'; '.join(envs)}, seeds from {block.get('seed')}"] if envs else []
     if rows := list(_held_out(folder, config, step)):
-        lines += ["", "| held out | step | success | 95 % | return |", "|---|---|---|---|---|"]
-        lines += ["| " + " | ".join(row) + " |" for row in rows]
+        lines += ["", *table(["held out", "step", "success", "95 %", "return"], rows)]
     lines += ["", "It was trained for these environments and the prompts of its recipe; elsewhere it is untried.", ""]
     lines += ["    from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
     lines += ['    model = AutoModelForCausalLM.from_pretrained("FOLDER")']
@@ -122,8 +121,8 @@ def card(folder: RunFolder, which: str) -> str:
     if (folder.path / "hydra" / "overrides.yaml").is_file():
         given = [one for one in OmegaConf.load(folder.path / "hydra" / "overrides.yaml") if "ragen.run.dir" not in one]
         lines.append(f"    ragen-verl train {shlex.join([recipe, *given])}")
-    lines += ["", "| package | version |", "|---|---|"]
-    lines += [f"| {name} | {number} |" for name, number in _mapping(folder.path / "versions.json").items()]
+    versions = mapping(folder.path / "versions.json") or {}
+    lines += ["", *table(["package", "version"], [[name, str(number)] for name, number in versions.items()])]
     return "\n".join(lines) + "\n"
 
 
@@ -157,12 +156,3 @@ def _held_out(folder: RunFolder, config: Mapping[str, Any], step: int) -> Iterat
                 within = f"{ends.low:.3f} to {ends.high:.3f}"
             ret = rows[at].get(f"{HELD_OUT}/{RETURN}")
             yield [title, str(at), f"{success:.3f}", within, "-" if ret is None else f"{ret:.3f}"]
-
-
-def _mapping(file: Path) -> dict[str, Any]:
-    """A YAML or JSON file; empty where it is missing or damaged."""
-    try:
-        found = yaml.load(file.read_text("utf-8"), yaml.CSafeLoader)
-    except (OSError, ValueError, yaml.YAMLError):
-        return {}
-    return found if isinstance(found, dict) else {}

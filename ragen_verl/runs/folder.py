@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.doctor.facts import nvidia_smi, version
@@ -49,7 +50,7 @@ from ragen_verl.runs import disk
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.trajectories import PREAMBLES, Preambles, write
 
-__all__ = ["RunFolder", "checkpoint_of", "checkpoints_in", "explain_weightless", "versions"]
+__all__ = ["RunFolder", "checkpoint_of", "checkpoints_in", "explain_weightless", "mapping", "versions"]
 
 _WEIGHTLESS = """\
 Configuration and tokenizer only: the weights are in the shards beside this folder. To make a model of them that
@@ -230,6 +231,16 @@ def explain_weightless(checkpoint: Path) -> None:
     for folder in checkpoint.glob("*/huggingface"):
         if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
             (folder / "README.md").write_text(_WEIGHTLESS.format(actor=folder.parent))
+
+
+def mapping(file: Path) -> dict[str, Any] | None:
+    """What a YAML or JSON file holds; None where it is missing, damaged or holds no mapping."""
+    try:
+        text = file.read_text("utf-8", errors="replace")
+        found = yaml.load(text, yaml.CSafeLoader) if file.suffix == ".yaml" else json.loads(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def versions() -> dict[str, Any]:

@@ -18,6 +18,8 @@ from rich.console import Console
 from saved_checkpoints import save
 from small_disk import fill, small_disk
 
+from ragen_verl.qualify.outcome import Outcome
+from ragen_verl.reproduction import results
 from ragen_verl.runs import disk, launch
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.checkpoints import damage, pointed_at, saving
@@ -61,6 +63,20 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
     with files_up_to(1000), pytest.raises(OSError, match=r"verdict\.json"):
         disk.replace(file, "n" * 5000)
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+
+
+def test_results_and_outcomes_stay_as_they_were_too(tmp_path: Path) -> None:
+    empty = {"schema": 1, "item": "small", "settings": {}, "runs": [], "left_out": []}
+    result = results.write(empty, tmp_path / "out")
+    outcome = tmp_path / "engine.json"
+    Outcome("engine").write(outcome)
+    with files_up_to(1000):
+        with pytest.raises(OSError, match=r"small\.json"):
+            results.write({**empty, "runs": [{"variant": "a" * 5000}]}, tmp_path / "out")
+        with pytest.raises(OSError, match=r"engine\.json"):
+            Outcome("engine", sentence="a" * 5000).write(outcome)
+    assert results.read("small", tmp_path / "out") == empty and list((tmp_path / "out").iterdir()) == [result]
+    assert Outcome.read(outcome) == Outcome("engine") and set(tmp_path.iterdir()) == {outcome, tmp_path / "out"}
 
 
 def test_an_error_that_names_its_file_keeps_the_name(tmp_path: Path) -> None:

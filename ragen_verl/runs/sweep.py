@@ -44,7 +44,7 @@ class Sweep:
         variants: name -> Hydra overrides; a list among them stands for its elements, so that YAML's anchors can be
             used.
         overrides: Hydra overrides of all runs.
-        runs_of: variant -> another sweep with a variant of this name and equal settings, whose runs are taken.
+        runs_of: variant -> `sweep/variant`, another one with equal settings, whose runs are taken.
         panels: title -> metric, for the plot.
         source: the publication of `published`.
         published: variant -> title of a panel -> the published best value of the run.
@@ -112,16 +112,16 @@ class Sweep:
         for seed in self.seeds:
             for variant in self.variants if not seeds or seed in seeds else ():
                 if not only or variant in only:
-                    yield variant, seed, RunFolder(root / self._owner(variant) / variant / f"seed{seed}")
+                    yield variant, seed, RunFolder(root / self._runs_of(variant) / f"seed{seed}")
 
-    def _owner(self, variant: str) -> str:
-        return self.runs_of.get(variant, self.name)
+    def _runs_of(self, variant: str) -> str:
+        return self.runs_of.get(variant, f"{self.name}/{variant}")
 
     def overrides_of(self, variant: str, seed: int, folder: RunFolder) -> list[str]:
         """The overrides of a run."""
         own = [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}"]
         variants = [one for part in self.variants[variant] for one in ([part] if isinstance(part, str) else part)]
-        return [*self.overrides, *variants, *own, f"trainer.experiment_name={self._owner(variant)}-{variant}"]
+        return [*self.overrides, *variants, *own, f"trainer.experiment_name={self._runs_of(variant).replace('/', '-')}"]
 
 
 def packaged() -> dict[str, Path]:

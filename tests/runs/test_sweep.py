@@ -73,13 +73,13 @@ def test_a_list_among_the_overrides_stands_for_its_elements(tmp_path: Path) -> N
 
 def test_a_variant_can_take_the_runs_of_another_sweep(tmp_path: Path) -> None:
     path = tmp_path / "two.yaml"
-    path.write_text(SWEEP + "runs_of: {a: one}\n")
+    path.write_text(SWEEP + "runs_of: {a: one/first}\n")
     sweep = Sweep.read(path)
     folders = {variant: folder for variant, seed, folder in sweep.runs(tmp_path) if seed == 2}
-    assert folders["a"].path == tmp_path / "one" / "a" / "seed2"
+    assert folders["a"].path == tmp_path / "one" / "first" / "seed2"
     assert folders["b"].path == tmp_path / "two" / "b" / "seed2"
-    assert "trainer.experiment_name=one-a" in sweep.overrides_of("a", 2, folders["a"])
-    path.write_text(SWEEP + "runs_of: {c: one}\n")
+    assert "trainer.experiment_name=one-first" in sweep.overrides_of("a", 2, folders["a"])
+    path.write_text(SWEEP + "runs_of: {c: one/first}\n")
     with pytest.raises(RecipeError, match=r"runs_of\.c of the sweep two names a variant that it does not have"):
         Sweep.read(path)
 

@@ -31,6 +31,7 @@ from ragen_verl.runs.progress import ProgressDisplay, evaluation_table, result_t
 
 __all__ = [
     "LATE",
+    "STARTS",
     "WATCH_SECONDS",
     "begin",
     "command",
@@ -47,7 +48,7 @@ _REFUSED = 2
 """Exit code of a run that was refused before it started (`ragen_verl.validation.recipe`)."""
 WATCH_SECONDS = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
-_STARTS = 3
+STARTS = 3
 """Of Ray at most: a busy machine can miss its limits of 15 and 30 s (ray/_private/node.py:440). Nothing is lost."""
 LATE = "The current node timed out during startup"
 
@@ -93,7 +94,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
         folder.wanted.touch()  # the trainer saves a checkpoint at the end of its step
 
     with folder.log_file.open("a") as file, ended_by_signals({signal.SIGUSR1: ask}):
-        for left in reversed(range(_STARTS)):
+        for left in reversed(range(STARTS)):
             begins = file.seek(0, os.SEEK_END)
             code = _run(command(recipe, overrides), file, folder, console)
             if code == 0 or not left or not _was_late(folder, begins):

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from ragen_verl.cpu import fork_client, fork_server
+from ragen_verl.cpu.forked_driver import ForkedDriver
 
 CLIENT = [sys.executable, "-I", "-S", fork_client.__file__]
 
@@ -61,4 +62,14 @@ def run(code: str, *arguments: str, cwd: Path | None = None, **environment: str)
         script.write_text(code)
         environment = {**os.environ, fork_server.ADDRESS: share(), **environment}
         command = [*CLIENT, str(script), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, timeout=550, cwd=cwd, env=environment)
+
+
+def run_module(name: str, *arguments: str, cwd: Path) -> tuple[int, str]:
+    """The exit code of `python -m NAME ARGUMENTS`, and all that it prints."""
+    with without_server() as patch, tempfile.TemporaryFile("w+") as output:
+        patch.setenv(fork_server.ADDRESS, share())
+        patch.chdir(cwd)
+        code = ForkedDriver([sys.executable, "-m", name, *arguments], output).wait(550)
+        output.seek(0)
+        return code, output.read()

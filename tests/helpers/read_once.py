@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 
 from ragen_verl.verl_files import folder
@@ -19,8 +19,9 @@ _read: dict[tuple[str, str | None, str], ConfigResult] = {}
 
 def read_once() -> None:
     """From now on a file of an installed package is read when it is needed first, and copied after that."""
-    for kind in (FileConfigSource, ImportlibResourcesConfigSource):
-        _remember(kind)
+    Plugins.instance()  # it loads Hydra's own sources anew: classes that were imported before are not the ones in use
+    for scheme in ("file", "pkg"):
+        _remember(SourcesRegistry.instance().resolve(scheme))
 
 
 def _remember(kind: type[ConfigSource]) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from ragen_verl.qualify.kit import environment
@@ -25,16 +26,16 @@ from pathlib import Path
 from ragen_verl.qualify.part import run
 for name, settings in json.loads(sys.argv[2]).items():
     run(name, Path(sys.argv[1]) / f"{name}.json", {"device": "cpu", "models": sys.argv[1], **settings})
+print("all were run")
 """
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """What each light part found; in one process, since each would import verl anew."""
+    """What each light part found; in one forked process, since each would import torch and verl anew."""
     folder = tmp_path_factory.mktemp("parts")
-    command = [sys.executable, "-c", SCRIPT, str(folder), json.dumps(PARTS)]
-    done = subprocess.run(command, env=environment("cpu"), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = forked.run(SCRIPT, str(folder), json.dumps(PARTS), **environment("cpu"))
+    assert "all were run" in done.stdout, done.stderr[-3000:]
     return {name: Outcome.read(folder / f"{name}.json") for name in PARTS}
 
 

@@ -7,17 +7,16 @@ values. For Megatron verl's validation stops at its dataclasses, which do not im
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import forked
 import pytest
 import ragen_verl.recipes
 from env_servers import serving
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
-from recipe_composition import changed, composed, verl_accepts
+from recipe_composition import _composed, changed, composed, verl_accepts
 from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenizers.decoders import ByteLevel
 from transformers import PreTrainedTokenizerFast, Qwen2Config
@@ -91,6 +90,12 @@ def good(tiny_model: str) -> DictConfig:
     config = paper(tiny_model)
     check(config)
     return config
+
+
+def test_files_are_read_once_for_all_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = _composed.__wrapped__("nano/bandit", ())
+    monkeypatch.setattr(OmegaConf, "load", None)
+    assert _composed.__wrapped__("nano/bandit", ()) == first
 
 
 def test_there_is_a_recipe_for_every_environment_and_algorithm() -> None:
@@ -335,14 +340,12 @@ def test_chat_template_that_rewrites_earlier_turns_is_refused(tmp_path: Path, go
 
 
 def test_verls_own_main_refuses_before_ray_starts(tiny_model: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", "pkg://ragen_verl.recipes"]
+    recipe = ["--config-path", "pkg://ragen_verl.recipes", "--config-name", "paper/sokoban_starpo_s"]
     overrides = [f"actor_rollout_ref.model.path={tiny_model}", "ragen.filter.value=0.1"]
-    done = subprocess.run(
-        [*command, "--config-name", "paper/sokoban_starpo_s", *overrides], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith("Recipe refused: ragen.filter.value 0.1 of 8 groups")
-    assert "Started a local Ray instance" not in done.stdout + done.stderr
+    code, said = forked.run_module("verl.trainer.main_ppo", *recipe, *overrides, cwd=tmp_path)
+    assert code == 2, said
+    assert said.strip().splitlines()[-1].startswith("Recipe refused: ragen.filter.value 0.1 of 8 groups")
+    assert "Started a local Ray instance" not in said
     assert not (tmp_path / "runs").exists()
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 from protocol_runs import SWEEP, read
 
+from ragen_verl.cli.prepare import prepare
 from ragen_verl.errors import RecipeError
 from ragen_verl.reproduction.catalogue import experiments, find
 from ragen_verl.reproduction.measure import statistics_of
+from ragen_verl.reproduction.settings import compared
+from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.sweep import Sweep
 
 NANO = ("e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7", "e8", "e9", "e10", "e11", "e12", "e13")
 PAPER = (
@@ -76,3 +81,18 @@ def test_every_protocol_evaluates_what_its_statistic_needs() -> None:
         primary = one.protocol.statistic.metric or ""
         if one.protocol.scale == "nano" and primary.startswith("val-env/"):
             assert "actor_rollout_ref.rollout.val_kwargs.n=4" in one.overrides, one.name
+
+
+def test_shared_runs_have_the_settings_of_their_own_sweep(tmp_path: Path) -> None:
+    folder, known = RunFolder(tmp_path), experiments()
+    for sweep in known.values():
+        for variant, runs in sweep.runs_of.items():
+            owner, name = runs.split("/")
+            wanted, found = (_settings(one, label, folder) for one, label in ((sweep, variant), (known[owner], name)))
+            assert wanted == found, (sweep.name, variant)
+            assert set(sweep.seeds[: sweep.protocol.least_seeds]) <= set(known[owner].seeds)
+
+
+def _settings(sweep: Sweep, variant: str, folder: RunFolder) -> dict:
+    config = prepare(sweep.recipe, sweep.overrides_of(variant, sweep.seeds[0], folder)).config
+    return compared(OmegaConf.to_container(config))

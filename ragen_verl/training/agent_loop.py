@@ -1,9 +1,10 @@
-"""verl's agent loop: it plays one episode per session with `play` and hands exactly its tokens to the replay buffer.
+"""An agent loop for verl: it plays one episode for each session and passes exactly its tokens to the replay buffer.
 
-An episode is one row or, where the context says so, a row per turn: keys `{uid}_{session_id}_{index}`.
+An episode becomes one row, or one row for each turn if the rollout context asks for it. The key of a row is
+`{uid}_{session_id}_{index}`.
 
-verl creates one loop per session (experimental/agent_loop/agent_loop.py:661-695) and calls `run` with the row of
-`ragen_verl.training.dataset.EnvDataset`; what differs between engines and versions of verl stays in this file.
+verl creates one loop for each session (experimental/agent_loop/agent_loop.py:661-695) and calls `run` with the row of
+`ragen_verl.training.dataset.EnvDataset`. What depends on the engine or on the version of verl is in this file alone.
 """
 
 from __future__ import annotations
@@ -31,36 +32,36 @@ __all__ = ["Engine", "RagenAgentLoop", "RagenOutput", "to_outputs"]
 
 
 class RagenOutput(AgentLoopOutput):
-    """verl's output with a reward per token: each turn's on its last sampled token."""
+    """verl's output with a reward for each token: a turn's reward is at its last sampled token."""
 
     token_rewards: list[float]
 
     def as_dict(self) -> dict[str, Any]:
-        """verl's fields with `rm_scores` (float32, one per response token) taken from `token_rewards`."""
+        """verl's fields, with `rm_scores` (float32, one for each response token) made from `token_rewards`."""
         output = super().as_dict()
         output["rm_scores"] = torch.tensor(output.pop("token_rewards"), dtype=torch.float32)
         return output
 
 
 class RagenAgentLoop(AgentLoopBase):
-    """Plays one episode with verl's engine. Registered as `ragen`; the arguments are verl's."""
+    """Plays one episode with verl's engine. It is registered as `ragen`; its arguments are verl's."""
 
     def __init__(self, trainer_config: Any, server_manager: Any, tokenizer: Any, **_: Any) -> None:
-        # not verl's own constructor: it builds a tokenization of its own (Continuous Token), and a loop is built
-        # for every session
+        # verl's own constructor is not called: in every session it would prepare a tokenization that is not used here
+        # (Continuous Token)
         self.config = trainer_config.config
         self.server_manager = server_manager
         self.tokenizer = tokenizer
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> list[RagenOutput]:
-        """Plays the row's environment and seed as number `session_id` of its group."""
+        """Play the environment and the seed of a row; `session_id` is the rollout index in the group."""
         ragen = _ragen_config(self.config)
         info, rollout_index = row["extra_info"], int(row["session_id"])
         protocol, context = ragen.rollout.protocol(), ragen.rollout.chat_context()
         rollout = self.config.actor_rollout_ref.rollout
         entropy = (info["seed"], rollout_index) if ragen.rollout.seeded_sampling else None
         if rollout.name == "vllm":
-            sampling_params = {**sampling_params, "detokenize": False}  # ids are all that is used
+            sampling_params = {**sampling_params, "detokenize": False}  # only the ids are used
         engine = Engine(self.server_manager, sampling_params, entropy)
         build, workers = make, _workers(ragen.rollout.env_threads)
         if registry.isolation(info["env_id"]) == "process":
@@ -98,30 +99,30 @@ class RagenAgentLoop(AgentLoopBase):
 
 
 class Engine:
-    """verl's LLM client in the form that `play` calls: ids in, ids out, one request at a time.
+    """Makes verl's LLM client callable as `play` needs it: with ids, one request at a time, returning ids.
 
     Args:
         client: verl's `LLMServerClient`.
-        sampling_params: temperature and so on, shared by all sessions and therefore copied.
-        entropy: the group's seed and the rollout index; every turn's sampling is seeded by them and the turn, so that a
-            rerun or a resumed run samples the same tokens from the same weights. None leaves it to the engine.
+        sampling_params: temperature and so on. All sessions share this dict, so it is copied and never changed.
+        entropy: the group's seed and the rollout index. With the number of the turn they seed its sampling, so that a
+            rerun or a resumed run samples the same tokens from the same weights. None leaves seeding to the engine.
     """
 
     def __init__(self, client: Any, sampling_params: dict[str, Any], entropy: tuple[int, int] | None) -> None:
         self.client = client
         self.sampling_params = sampling_params
         self.seeds = None if entropy is None else np.random.default_rng(entropy)
-        self.request_id = uuid4().hex  # sticky: all turns go to the server that has the prefix cached
+        self.request_id = uuid4().hex  # one id for all turns sends them to the server that has their prefix cached
         self.steps: dict[str, int] = {}
 
     async def __call__(self, ids: list[int], max_tokens: int) -> Generation:
-        """Samples at most `max_tokens` ids after `ids`."""
+        """Sample at most `max_tokens` ids after `ids`."""
         params = {**self.sampling_params, "max_tokens": max_tokens}
         if self.seeds is not None:
             params["seed"] = int(self.seeds.integers(2**31))
         try:
             output = await self.client.generate(request_id=self.request_id, prompt_ids=ids, sampling_params=params)
-        except Exception as error:  # Ray's text is the whole remote traceback; its last line is the cause
+        except Exception as error:  # Ray's message is the whole remote traceback, whose last line is the cause
             raise RuntimeError(str(error).strip().splitlines()[-1]) from error
         first, last = output.extra_fields["min_global_steps"], output.extra_fields["max_global_steps"]
         self.steps = {"min_global_steps": self.steps.get("min_global_steps", first), "max_global_steps": last}
@@ -138,18 +139,18 @@ def to_outputs(
     held_out: bool = False,
     offsets: Offsets | None = None,
 ) -> list[RagenOutput]:
-    """A trajectory as verl's rows, each with the turns it trains on and where they end.
+    """Convert a trajectory to verl's rows, each with the turns that it trains on and the places where they end.
 
-    The record travels on the first row. verl's validation hands on what is in `reward_extra_info` and nothing else, so
-    there it is in that.
+    The first row carries the trajectory's record. verl's validation passes on only `reward_extra_info`, so the record
+    of a held-out trajectory is in there.
 
     Args:
-        trajectory: what was played.
-        engine: knows which weights played it.
-        filler: the id of a trajectory without a sampled one, which still is a row: masked out.
-        log_probs: hand on the engine's log-probabilities; all rows of a batch or none have them.
+        trajectory: the trajectory.
+        engine: the engine that played it; it knows the steps of the weights that it used.
+        filler: the token of a trajectory without any sampled token. verl needs a row for it as well, which is masked.
+        log_probs: whether rows get the engine's log-probabilities. All rows of a batch have them, or none.
         loss_on_env_tokens: see `rows_of`.
-        held_out: the trajectory is one of validation.
+        held_out: whether the trajectory is one of a validation.
         offsets: see `Trajectory.record`.
     """
     blank = Row([], [filler], [filler], [0], [0.0], [0.0], [])
@@ -162,7 +163,7 @@ def to_outputs(
             response_mask=row.response_mask,
             response_logprobs=(row.log_probs or [0.0] * len(row.response_ids)) if log_probs else None,
             token_rewards=row.rewards,
-            reward_score=trajectory.ret,  # tells verl that nothing is left to score; `token_rewards` are what counts
+            reward_score=trajectory.ret,  # so that verl computes no reward; training uses `token_rewards`
             num_turns=len(trajectory.turns),
             metrics=AgentLoopMetrics(),
             extra_fields={
@@ -179,19 +180,19 @@ def to_outputs(
 
 @lru_cache(maxsize=4)
 def _chat(tokenizer: Any, protocol: Protocol, options: tuple) -> ChatTokens:
-    """One per tokenizer and protocol: what it derives from the template is the same for every episode."""
+    """One object for each tokenizer and protocol: what it reads from the template is the same in every episode."""
     return ChatTokens(tokenizer, protocol, dict(options))
 
 
 @lru_cache(maxsize=1)
 def _workers(threads: int) -> EnvWorkers:
-    """One pool per process."""
+    """One pool for each process."""
     return EnvWorkers(threads)
 
 
 @lru_cache(maxsize=1)
 def _processes(count: int, timeout: float) -> EnvProcesses:
-    """One pool per process, for environments that ask for processes."""
+    """One pool for each process, for environments that have to run in processes of their own."""
     return EnvProcesses(count, timeout)
 
 
@@ -199,7 +200,7 @@ _configs: dict[int, tuple[Any, RagenConfig]] = {}
 
 
 def _ragen_config(config: Any) -> RagenConfig:
-    """The typed block, parsed once for a config object and not once an episode."""
+    """The typed `ragen` block, which is parsed once for each config object, not once for each episode."""
     if id(config) not in _configs:
-        _configs[id(config)] = (config, RagenConfig.from_omegaconf(config))  # holding it keeps the id its own
+        _configs[id(config)] = (config, RagenConfig.from_omegaconf(config))  # a config that is kept keeps its id
     return _configs[id(config)][1]

@@ -1,4 +1,4 @@
-"""Diagnostics of a running training: verdict, early-stop rules, kept checkpoints, probes. What trainer.py calls."""
+"""The diagnostics of a running training, as `trainer.py` calls them: verdict, stop rules, kept checkpoints, probes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = ["TrainingMonitor"]
 
 
 class TrainingMonitor:
-    """Takes every step's metrics in; its state is that of metrics.jsonl, so a resumed run goes on where it was.
+    """Reads the metrics of every step. Its state follows from metrics.jsonl, so a resumed run continues with it.
 
     Args:
-        ragen: the recipe's block.
-        folder: the run's.
-        checkpoints: `trainer.default_local_dir`, where verl saves them.
+        ragen: the recipe's `ragen` block.
+        folder: the run's folder.
+        checkpoints: `trainer.default_local_dir`, where verl saves checkpoints.
         kept: the share of trajectories that the update sees.
     """
 
@@ -51,16 +51,16 @@ class TrainingMonitor:
         self.updates = FiniteUpdates()
 
     def resume(self) -> None:
-        """Replays what the run's folder holds."""
+        """Read the steps that are in the run's folder already."""
         for row in self.folder.rows():
             self._see(row["step"], row)
 
     def played(self, trainer: Any, batch: KVBatchMeta, played: TrajectoryBatch) -> dict[str, float]:
-        """Metrics of a step's trajectories, before any is dropped."""
+        """The metrics of all trajectories of a step, before any is dropped."""
         return self.indicators(played.records) | self.information(trainer, batch, played)
 
     def drift(self, trainer: Any, batch: KVBatchMeta) -> dict[str, float]:
-        """How far the trainer's log-probabilities are from the engine's, once the old ones are known."""
+        """The distance between trainer's and engine's log-probabilities; call it once the old ones are known."""
         rollout, correction = trainer.config.actor_rollout_ref.rollout, trainer.config.algorithm.rollout_correction
         bypass = bool(correction and correction.get("bypass_mode", False))
         if not (rollout.calculate_log_probs and self.config.drift.due(trainer.global_steps, bypass)):
@@ -69,14 +69,14 @@ class TrainingMonitor:
         return batch_drift(batch, trainer.global_steps, self.config.drift.threshold, actor, rollout.temperature)
 
     def gradients(self, trainer: Any, batch: KVBatchMeta, trained: TrajectoryBatch) -> dict[str, float]:
-        """Gradient norms by reward variance, once advantages are known."""
+        """Gradient norms by reward variance; call it once advantages are known."""
         return gradient_signal(trainer, batch, trained, self.config.gradient_signal)
 
     def step(self, step: int, metrics: dict[str, Any]) -> str | None:
-        """Adds the verdict to a step's metrics, writes and prints it where it is new, keeps good checkpoints.
+        """Add the verdict to a step's metrics, write it, print it if a warning is new, and keep good checkpoints.
 
         Returns:
-            The reason to stop after this step, in one sentence; None to go on.
+            The reason to stop after this step, in one sentence; None to continue.
         """
         before = self.monitor.verdict.warned
         metrics.update(self.updates.measure(metrics))
@@ -99,18 +99,18 @@ class TrainingMonitor:
         return self.rules.update(metrics)
 
     def _saved(self) -> list[int]:
-        """Steps with a checkpoint: verl's, and those kept here whose original verl has deleted."""
+        """The steps that have a checkpoint: verl's own, and kept ones that verl has deleted since."""
         kept = {int(path.read_text()) for path in self.folder.kept.glob("*/step.txt")}
         return sorted(kept.union(checkpoints_in(self.checkpoints)))
 
     def _keep(self, action: Action) -> None:
-        """verl deletes all but the newest checkpoints, so what has to stay is linked under another name."""
+        """Link what has to stay under another name, because verl deletes all but the newest checkpoints."""
         for name, step in (("best", action.best), ("before_warning", action.last_good)):
             source, target = checkpoint_of(self.checkpoints, step), self.folder.kept / name
             marker = target / "step.txt"
             if step not in action.keep or not source.exists() or (marker.exists() and marker.read_text() == str(step)):
                 continue
-            beside = self.folder.path / "kept.tmp"  # a disk that fills up leaves the one that is kept
+            beside = self.folder.path / "kept.tmp"  # if the disk is full, the one kept before remains
             shutil.rmtree(beside, ignore_errors=True)
             try:
                 shutil.copytree(source, beside, copy_function=_link)
@@ -124,7 +124,7 @@ class TrainingMonitor:
 
 
 def _link(source: str, target: str) -> None:
-    """A hard link, or a copy where there can be none: other file systems, and some that know no links."""
+    """Make a hard link, or a copy where that is impossible: between file systems, and on some that have no links."""
     try:
         os.link(source, target)
     except OSError:

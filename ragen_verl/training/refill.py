@@ -1,10 +1,11 @@
-"""Refill: a step generates more groups until enough of them are informative, within a bound.
+"""Refill: a step generates more groups until enough of them are informative, up to a limit.
 
-A group is informative where the raw returns of its trajectories differ: without that there is nothing to prefer (DAPO's
-dynamic sampling, arXiv 2503.14476, section 3.2, over any filter of this package). Rounds are whole: the groups of a
-round are in flight together, and the next round is sized when all have ended. How many groups a step takes then depends
-on what was played and never on how fast, so that a rerun plays the same seeds; the price is the slowest episode of each
-round.
+A group is informative if the raw returns of its trajectories differ; otherwise no trajectory is better than another.
+This is DAPO's dynamic sampling (arXiv 2503.14476, section 3.2), and it works with every filter of this package.
+
+Groups are generated in rounds. All groups of a round are played at the same time, and the size of the next round is
+computed when all of them have ended. So the number of groups in a step depends on their outcomes and not on their
+speed, and a rerun plays the same seeds. The price is that every round waits for its slowest episode.
 """
 
 from __future__ import annotations
@@ -23,33 +24,33 @@ __all__ = ["Refill", "informative", "round_size"]
 
 
 def informative(returns: list[float], groups: list, excluded: list[bool]) -> int:
-    """Groups with at least two trajectories that count and whose raw returns differ."""
+    """The number of groups with at least two trajectories that are not excluded and whose raw returns differ."""
     return int((group_scores(returns, groups, excluded).std > ZERO_STD).sum())
 
 
 def round_size(missing: int, found: int, generated: int, most: int) -> int:
-    """Groups of the next round: as many as `missing` ones take at the step's share of informative groups.
+    """The number of groups in the next round: as many as are expected to contain `missing` informative ones.
 
-    The share is (found + 1) / (generated + 1), which stays above 0.
+    The share of informative groups is estimated as (found + 1) / (generated + 1), which is never 0.
 
     Args:
-        missing: informative groups that the step still wants, at least 1.
+        missing: how many informative groups the step still lacks, at least 1.
         found: informative groups so far.
         generated: all groups so far.
-        most: the engine's and the bound's limit, at least 1.
+        most: the highest number of groups in a round, at least 1.
     """
     return min(most, math.ceil(missing * (generated + 1) / (found + 1)))
 
 
 class Refill:
-    """verl's replay buffer, whose training sample is topped up.
+    """verl's replay buffer, with further groups added to a training sample.
 
     Args:
-        buffer: verl's buffer; validation goes to it unchanged.
-        submit: starts the generation of a number of new groups, the next ones of the data stream.
-        count: informative groups among the rows of a batch.
-        target: informative groups that a step should have.
-        limit: groups that a step may generate beyond the first ones.
+        buffer: verl's buffer; samples for validation are its own.
+        submit: starts the generation of a number of groups, the next ones of the data stream.
+        count: counts the informative groups among the rows of a batch.
+        target: the number of informative groups that a step should have.
+        limit: the number of groups that a step may generate in addition to its first ones.
     """
 
     def __init__(
@@ -67,11 +68,11 @@ class Refill:
         return getattr(self.buffer, name)
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
-        """verl's sample of `batch_size` groups, and further rounds until `target` informative ones are there.
+        """Take verl's sample of `batch_size` groups, and further rounds until `target` groups are informative.
 
         Returns:
-            All rows, informative or not, and verl's metrics with `rollout/groups_generated` and
-            `rollout/refill_rounds`.
+            The rows of all groups, informative or not, and verl's metrics with `rollout/groups_generated` and
+            `rollout/refill_rounds` added.
         """
         batch, metrics = self.buffer.sample(global_steps, partition_id, batch_size)
         if partition_id == "val":

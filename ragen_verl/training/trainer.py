@@ -1,7 +1,7 @@
-"""verl's trainer, extended at its hooks by filter, refill, update sizes, metrics and the run's folder.
+"""verl's trainer with filter, refill, update sizes, metrics and the run's folder added at its hooks.
 
-The rest, the loop included, is verl's (trainer/ppo/v1/trainer_base.py). Methods overridden here are named after
-verl's and say what they add. `trainer_modes` has the two trainers that this is a part of.
+The rest is verl's (trainer/ppo/v1/trainer_base.py). Overridden methods have verl's names, and their docstrings say what
+they add. `trainer_modes` makes the synchronous and the asynchronous trainer of this class.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _NothingToTrainOn(Exception):
 
 
 class AgentTrainer(PPOTrainer):
-    """PPO over groups of multi-turn trajectories, whenever they were played.
+    """PPO over groups of multi-turn trajectories. It is the common part of synchronous and asynchronous training.
 
     Args:
         config: the whole verl configuration with its `ragen` block.
@@ -82,13 +82,13 @@ class AgentTrainer(PPOTrainer):
         self.ragen = RagenConfig.from_omegaconf(config)
         self.folder = RunFolder(self.ragen.run.dir)
         with open_dict(config):
-            config.trainer.v1.trainer_mode = self.mode  # every name but sync means asynchronous to verl
+            config.trainer.v1.trainer_mode = self.mode  # verl takes every name but sync for asynchronous
             if self.ragen.filter.refills:
-                config.data.gen_batch_size = 1  # a refill takes any number of groups off the data stream
+                config.data.gen_batch_size = 1  # a refill takes any number of groups from the data stream
             if config.critic.use_dynamic_bsz and "ppo_infer_max_token_len_per_gpu" not in config.critic:
-                # the one key that verl's critic takes the tokens of a pass from (trainer_base.py:267)
+                # verl's critic reads the tokens of a pass from this key alone (trainer_base.py:267)
                 config.critic.ppo_infer_max_token_len_per_gpu = config.critic.ppo_max_token_len_per_gpu
-        self._reader = episodes.TrajectoryReader()  # of the step in hand, as is the plan
+        self._reader = episodes.TrajectoryReader()  # the reader and the plan are those of the current step
         self._plan: StepPlan | None = None
         self._records: list[dict[str, Any]] = []
         self._empty_steps = 0  # in a row
@@ -99,9 +99,9 @@ class AgentTrainer(PPOTrainer):
         super().__init__(config)
 
     def init(self) -> None:
-        """verl's set-up; a failure leaves its cause in the run's folder."""
+        """Set up models and engine as verl does; if that fails, the cause is written to the run's folder."""
         policy_loss = self.config.actor_rollout_ref.actor.policy_loss
-        # the trainer weighs turns itself: it knows where they end, and the workers' loss does not
+        # the trainer weighs the turns itself, because the loss in the workers does not know where turns end
         loss_mode = "vanilla" if policy_loss.loss_mode == TURN_MEAN else policy_loss.loss_mode
         with self.folder.keeps_cause(), configured(policy_loss, loss_mode=loss_mode):
             check_nodes(self.folder.path)
@@ -109,7 +109,7 @@ class AgentTrainer(PPOTrainer):
             super().init()
 
     def fit(self, agent_loop_manager: Any) -> None:
-        """verl's loop between the opening and the summary of the run's folder."""
+        """Run verl's training loop; before it the run's folder is opened, after it the summary is written."""
         write_inside(self.folder.path, self.global_steps, self.config.trainer.logger)
         if self.config.trainer.val_only:
             self._evaluate(agent_loop_manager)
@@ -118,7 +118,7 @@ class AgentTrainer(PPOTrainer):
             self.folder.begin(self.config, self.global_steps)
             self.monitor.resume()
             self._met.read(self.folder.trajectories("train"), self.global_steps)
-            if self.global_steps:  # a resumed run has its first validation behind it
+            if self.global_steps:  # the first validation of a resumed run was made before
                 with open_dict(self.config):
                     self.config.trainer.val_before_train = False
             self._watchdog.look_after(agent_loop_manager.agent_loop_workers)
@@ -129,25 +129,25 @@ class AgentTrainer(PPOTrainer):
             learning_curve([self.folder], self.folder.curve, self.config.trainer.experiment_name)
 
     def _evaluate(self, agent_loop_manager: Any) -> None:
-        """verl's validation alone, of the newest checkpoint or the model; the folder's other files stay as they are."""
+        """Only evaluate the newest checkpoint, or the model if there is none; other files of the folder stay."""
         with open_dict(self.config):
-            self.config.trainer.val_before_train = True  # where verl evaluates and ends
+            self.config.trainer.val_before_train = True  # verl makes this evaluation and then ends
         with self.folder.keeps_cause():
             super().fit(agent_loop_manager)
 
     def on_validate_begin(self) -> None:
-        """Does what verl does, after the phase was written to the run's folder."""
+        """Write the phase to the run's folder first."""
         self._watchdog.expect("an evaluation")
         self.folder.write_phase("evaluating on held-out states")
         super().on_validate_begin()
 
     def on_train_begin(self) -> None:
-        """Does what verl does, after the phase was written to the run's folder."""
+        """Write the phase to the run's folder first."""
         self.folder.write_phase("playing the first step")
         super().on_train_begin()
 
     def on_step_end(self) -> None:
-        """Does what verl does, after a checkpoint if somebody asked for one (SIGUSR1 to `ragen-verl train`)."""
+        """Save a checkpoint first, if somebody asked for one (with SIGUSR1 to `ragen-verl train`)."""
         if self.folder.wanted.exists():
             if not self._checkpoint.exists():
                 self._save_checkpoint()
@@ -155,7 +155,7 @@ class AgentTrainer(PPOTrainer):
         super().on_step_end()
 
     def _load_checkpoint(self) -> None:
-        """verl's, of the newest checkpoint that is whole; what another one lacks is said in the log."""
+        """Load the newest checkpoint that is complete; the log says what newer ones lack."""
         if found := survey_of(self.config):
             for sentence in found.sentences():
                 print(sentence)
@@ -163,7 +163,7 @@ class AgentTrainer(PPOTrainer):
         super()._load_checkpoint()
 
     def _save_checkpoint(self) -> None:
-        """Saves as verl does, or nothing; leaves a README in folders that look like models and hold no weights."""
+        """Save a complete checkpoint or none, and put a README into folders that look like models without weights."""
         with saving(self._checkpoint, Wanted.of(self.config)):
             super()._save_checkpoint()
             explain_weightless(self._checkpoint)
@@ -173,7 +173,7 @@ class AgentTrainer(PPOTrainer):
         return checkpoint_of(Path(self.config.trainer.default_local_dir), self.global_steps)
 
     def _build_replay_buffer(self) -> Any:
-        """verl's buffer, asked more often than every two seconds (a constructor argument without a config key)."""
+        """Make verl poll its buffer more often than every two seconds, for which it has no key, and add the refill."""
         buffer = super()._build_replay_buffer()
         buffer.poll_interval = _POLL_SECONDS
         if not self.ragen.filter.refills:
@@ -187,7 +187,7 @@ class AgentTrainer(PPOTrainer):
         )
 
     def _step_once(self, metrics: dict, timing_raw: dict, sample_batch_size: int) -> KVBatchMeta:
-        """verl's update, or none where the filter left no group; the run ends after too many of those in a row."""
+        """Make one update, or none where the filter left no group; too many such steps in a row end the run."""
         self._reader.clear()
         self._plan = None
         self._watchdog.expect(f"the episodes of step {self.global_steps}")
@@ -206,7 +206,7 @@ class AgentTrainer(PPOTrainer):
         return batch
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, **kwargs: Any) -> KVBatchMeta:
-        """Adds metrics over all trajectories, drops failed ones and filtered groups, and deals the rest to updates."""
+        """Measure all trajectories, drop failed ones and filtered groups, and share the rest among the updates."""
         self._watchdog.expect(f"a pass over the model in step {self.global_steps}")
         played = self._reader.read(batch)
         kept = self._select(batch, played, metrics)
@@ -220,7 +220,7 @@ class AgentTrainer(PPOTrainer):
         return batch
 
     def _select(self, batch: KVBatchMeta, played: TrajectoryBatch, metrics: dict) -> list[int]:
-        """The trajectories that the update sees; all of them are measured and written down."""
+        """Choose the trajectories for the update. All of them, chosen or not, are measured and saved."""
         measures = {"length": played.lengths}
         if self.ragen.filter.needs_entropy:
             measures["entropy"] = episodes.entropies(batch, played)
@@ -247,30 +247,30 @@ class AgentTrainer(PPOTrainer):
         return kept
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
-        """The size that the kept rows are filled up to: what updates and micro-batches need, not whole mini-batches."""
+        """Pad the kept rows to what updates and micro-batches need, and not to whole mini-batches as verl does."""
         return self._plan.padded
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's pass in micro-batches that divide the rows, and its distance from the engine's."""
+        """Use micro-batches that divide the rows, and measure the distance from the engine's log-probabilities."""
         with self._cut("old_log_prob", "actor_rollout_wg"):
             batch = super()._compute_old_log_prob(batch, metrics)
             metrics.update(self.monitor.drift(self, batch))
         return batch
 
     def _compute_ref_log_prob(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's pass in micro-batches that divide the rows."""
+        """Use micro-batches that divide the rows."""
         with self._cut("ref", "actor_rollout_wg" if self.ref_in_actor else "ref_policy_wg"):
             batch = super()._compute_ref_log_prob(batch, metrics)
-        batch.extra_info.pop("no_lora_adapter", None)  # meant for this pass; the critic's has no adapter to leave out
+        batch.extra_info.pop("no_lora_adapter", None)  # for this pass only: the critic has no adapter to switch off
         return batch
 
     def _compute_values(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's pass in micro-batches that divide the rows."""
+        """Use micro-batches that divide the rows."""
         with self._cut("values", "critic_wg"):
             return super()._compute_values(batch, metrics)
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's step with the estimators of this package, and the KL in the reward averaged over real rows."""
+        """Use the estimators of this package, and average the KL in the reward over real rows, without padding."""
         plan = self._plan
         with (
             estimating(self.config, self.ragen.advantage, batch, plan.trajectories),
@@ -284,22 +284,22 @@ class AgentTrainer(PPOTrainer):
         return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's update on mini-batches sized to the kept rows, with advantages weighed as filter and loss say."""
+        """Use mini-batches that fit the kept rows, and weights of advantages as filter and loss ask for."""
         self._weigh(batch)
         metrics.update(self.monitor.gradients(self, batch, self._plan.trajectories))
         with self._cut("actor", "actor_rollout_wg", self.config.actor_rollout_ref.actor):
             batch = super()._update_actor(batch, metrics)
         if ENTROPY not in metrics and f"{ACTOR}/entropy_loss" in metrics:
-            metrics[ENTROPY] = metrics[f"{ACTOR}/entropy_loss"]  # with engine log-probs there is no other pass
+            metrics[ENTROPY] = metrics[f"{ACTOR}/entropy_loss"]  # with the engine's log-probs no other pass has it
         return batch
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        """verl's update on mini-batches sized to the kept rows."""
+        """Use mini-batches that fit the kept rows."""
         with self._cut("critic", "critic_wg", self.config.critic):
             return super()._update_critic(batch, metrics)
 
     def _compute_metrics(self, batch: KVBatchMeta, metrics: dict, *args: Any, **kwargs: Any) -> None:
-        """verl's metrics, and the step's line in metrics.jsonl; a step without an update has times only."""
+        """Also write the step's line in metrics.jsonl; verl's metrics of a step without an update are times only."""
         if self._empty_steps:
             metrics["training/global_step"] = self.global_steps
             metrics.update({f"{SECONDS}/{name}": seconds for name, seconds in self.timing_raw.items()})
@@ -314,7 +314,7 @@ class AgentTrainer(PPOTrainer):
             self.total_training_steps = self.global_steps  # verl's loop ends when this step is logged
 
     def _validate(self) -> dict[str, float]:
-        """verl's validation; the one before training gets a line of its own in metrics.jsonl."""
+        """Write the validation before training as a line of its own in metrics.jsonl."""
         metrics = super()._validate()
         if self.config.trainer.val_only:
             self.folder.write_evaluation(self.global_steps, metrics)
@@ -325,9 +325,9 @@ class AgentTrainer(PPOTrainer):
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
-        """Adds `val-env/` and `generalisation/` metrics and writes the held-out trajectories.
+        """Add `val-env/` and `generalisation/` metrics, and save the held-out trajectories.
 
-        verl hands over the last row of each; the reward of a trajectory with several rows is its return all the same.
+        verl passes only the last row of each trajectory; its reward is replaced by the return of the whole trajectory.
         """
         found = [json.loads(text) if text else None for text in reward_extra_infos_dict.pop(RECORD)]
         records = [record for record in found if record]
@@ -336,7 +336,7 @@ class AgentTrainer(PPOTrainer):
         metrics = super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs)
         for name, prefix in (("val", HELD_OUT), ("generalisation", GENERALISATION)):
             if split := self.ragen.splits.get(name):
-                mine = [record for record in records if record["seed"] in split.seeds()]  # no seed is in both
+                mine = [record for record in records if record["seed"] in split.seeds()]  # the splits share no seed
                 self.folder.write_trajectories(name, self.global_steps, mine)
                 metrics |= summarize(mine, prefix) | self._met.metrics(mine, prefix)
         if most := self.config.trainer.log_val_generations:
@@ -345,14 +345,14 @@ class AgentTrainer(PPOTrainer):
         return metrics
 
     def _maybe_log_val_generations(self, inputs: Any, outputs: Any, scores: Any) -> None:
-        """Not yet: verl's rows may be turns, and `_val_metrics_update` has the trajectories."""
+        """Log nothing here: verl's rows may be single turns. `_val_metrics_update` logs whole trajectories."""
 
     def _passes(self, kept: int) -> dict[str, ModelPass]:
-        """Name -> the passes of a step over the model, as the recipe has them for `kept` trajectories."""
+        """Name of each pass of a step over the model -> how it divides `kept` trajectories, by the recipe."""
         return passes(self.config, self.ragen, kept, reference=self.use_reference_policy, critic=self.use_critic)
 
     def _weigh(self, batch: KVBatchMeta) -> None:
-        """Scales the advantages by the kept share of a step, and weighs turns alike, where the recipe says so."""
+        """Scale advantages by the kept share of a step, and give all turns equal weight, as the recipe says."""
         turn_mean = self.config.actor_rollout_ref.actor.policy_loss.loss_mode == TURN_MEAN
         factor, ends = self._loss_scale(), self._plan.trajectories.ends(batch.keys)
         if turn_mean:
@@ -361,7 +361,7 @@ class AgentTrainer(PPOTrainer):
             episodes.weigh_advantages(batch, lambda mask: factor * mask)
 
     def _loss_scale(self) -> float:
-        """The kept share of a step's P * N trajectories, or its square root; 1 at most, which a refill can exceed."""
+        """The kept share of a step's P * N trajectories, or its square root; at most 1, also after a refill."""
         if self.ragen.filter.loss_scaling == "none":
             return 1.0
         step = self.ragen.train.groups * self.config.actor_rollout_ref.rollout.n
@@ -370,21 +370,21 @@ class AgentTrainer(PPOTrainer):
 
     @contextmanager
     def _cut(self, name: str, group: str, updated: DictConfig | None = None) -> Iterator[None]:
-        """While open, calls of a worker group cut the rows in hand as the plan says.
+        """While open, calls of a worker group divide the rows of the step as the plan says.
 
-        verl's mini-batch is `ppo_mini_batch_size * rollout.n` rows, and the divisor of its seq-mean losses too,
-        padding included (core_algos.agg_loss); the divisor here is the mean of the real rows of an update.
+        verl divides its seq-mean losses by the `ppo_mini_batch_size * rollout.n` rows of a mini-batch, padding included
+        (core_algos.agg_loss). Here they are divided by the mean number of real rows in an update.
 
         Args:
-            name: of the pass.
-            group: the trainer's attribute with the workers.
+            name: the name of the pass.
+            group: the name of the trainer's attribute that holds the workers.
             updated: the config of the model that is updated, if one is.
         """
         plan, one = self._plan, self._plan.passes[name]
         self._watchdog.expect(f"the pass {name}")
         values: dict[str, Any] = {
             "micro_batch_size_per_gpu": one.micro_batch(plan.per_rank),
-            "use_dynamic_bsz": one.micro is None,  # the critic's engine has a switch that no key reaches
+            "use_dynamic_bsz": one.micro is None,  # no key of the recipe sets this switch of the critic's engine
         }
         with ExitStack() as stack:
             if updated is not None:

@@ -1,8 +1,7 @@
-"""Which of a run's checkpoints are whole: the newest of them is gone on from, and what was left half is said.
+"""Find the checkpoints of a run that are complete: the run continues from the newest one, and damaged ones are named.
 
-verl writes `global_step_N/actor`, `critic`, then `data.pt`, and at last the step into
-`latest_checkpointed_iteration.txt`. A kill, a full disk or a copy that broke off leaves files that are missing, empty
-or cut short.
+verl writes `global_step_N/actor`, `critic`, then `data.pt`, and last the step into `latest_checkpointed_iteration.txt`.
+After a kill, a full disk or an interrupted copy, files are missing, empty or cut short.
 """
 
 from __future__ import annotations
@@ -38,22 +37,22 @@ __all__ = [
 
 _POINTER = "latest_checkpointed_iteration.txt"
 _DATA = "data.pt"
-"""The last file of a checkpoint that verl writes: where the data stands."""
+"""The file of a checkpoint that verl writes last: the position in the data."""
 
 _MODEL, _OPTIMIZER, _EXTRA = "model", "optim", "extra_state"
 _KINDS = {"model": _MODEL, "optimizer": _OPTIMIZER, "extra": _EXTRA}
-"""verl's word in `checkpoint.load_contents` -> the beginning of the shards' names."""
+"""verl's name in `checkpoint.load_contents` -> the beginning of the shards' file names."""
 
 _SHARD = re.compile(rf"({_MODEL}|{_OPTIMIZER}|{_EXTRA})_world_size_(\d+)_rank_(\d+)\.pt")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What has to be there.
+    """The files that a checkpoint needs.
 
     Attributes:
-        actor, critic: kinds of shards that are loaded; a critic's only where the checkpoint has one.
-        all_here: whether every rank writes to the disk that this process sees, which one machine's ranks do.
+        actor, critic: the kinds of shards that are loaded; those of a critic only if the checkpoint has a critic.
+        all_here: whether this process sees the shards of all ranks, as on a single machine.
     """
 
     actor: tuple[str, ...] = (_MODEL,)
@@ -62,7 +61,7 @@ class Wanted:
 
     @classmethod
     def of(cls, config: DictConfig) -> Wanted:
-        """As a recipe has it."""
+        """What the checkpoints of a recipe need."""
         keys = ("actor_rollout_ref.actor.checkpoint.load_contents", "critic.checkpoint.load_contents")
         actor, critic = (
             tuple(_KINDS[one] for one in OmegaConf.select(config, key) or ("model",) if one in _KINDS) for key in keys
@@ -76,10 +75,10 @@ class Survey:
 
     Attributes:
         folder: `trainer.default_local_dir`.
-        named: the step that verl's file names; None where it names none.
-        step: of the newest whole checkpoint, up to the named one; None where there is no checkpoint.
-        damaged: step -> what is wrong, of those newer than it; the newest first.
-        unfinished: those of them that were being written when the run ended.
+        named: the step in verl's file; None if there is none.
+        step: the step of the newest complete checkpoint that is not newer than the named one; None without checkpoints.
+        damaged: for checkpoints newer than that, step -> what is wrong; the newest first.
+        unfinished: the steps among them that were still being written when the run ended.
     """
 
     folder: Path
@@ -89,7 +88,7 @@ class Survey:
     unfinished: tuple[int, ...]
 
     def sentences(self) -> list[str]:
-        """What a user has to know; nothing where the named checkpoint is whole and no other is there."""
+        """The sentences for the user; none if the named checkpoint is complete and there is no newer one."""
         said = [
             f"The checkpoint of step {step} was still being written when the run ended ({self.damaged[step]}): it goes."
             for step in self.unfinished
@@ -106,7 +105,7 @@ class Survey:
         return said
 
     def settle(self) -> None:
-        """Remove what is unfinished, and have verl's file name the newest whole checkpoint."""
+        """Remove unfinished checkpoints, and write the newest complete one into verl's file."""
         for step in self.unfinished:
             shutil.rmtree(checkpoints_in(self.folder)[step], ignore_errors=True)
         if self.step is not None and self.named != self.step:
@@ -114,20 +113,20 @@ class Survey:
 
 
 def survey(folder: Path, wanted: Wanted | None = None) -> Survey:
-    """Look which checkpoint a run can go on from; nothing is changed.
+    """Find the checkpoint that a run can continue from; no file is changed.
 
-    A checkpoint newer than the one that verl's file names is not taken: somebody may have set that file back.
+    A checkpoint newer than the one in verl's file is not used, because somebody may have set that file back.
 
     Args:
         folder: `trainer.default_local_dir`.
-        wanted: what has to be in a checkpoint.
+        wanted: what a checkpoint needs.
 
     Raises:
-        RecipeError: there were checkpoints and none is whole.
+        RecipeError: there are checkpoints and none is complete.
     """
     wanted = wanted or Wanted()
     named, whole, damaged = pointed_at(folder), None, {}
-    # of old checkpoints verl deletes the models and leaves the rest
+    # verl deletes the models of old checkpoints and leaves their other files
     saved = {step: path for step, path in checkpoints_in(folder).items() if (path / "actor").is_dir()}
     for step in sorted(saved, reverse=True):
         if found := damage(saved[step], wanted):
@@ -149,10 +148,10 @@ def survey(folder: Path, wanted: Wanted | None = None) -> Survey:
 
 
 def survey_of(config: DictConfig) -> Survey | None:
-    """The same for a recipe; None where it does not go on from the newest checkpoint.
+    """The survey for a recipe; None if the recipe does not continue from the newest checkpoint.
 
     Raises:
-        RecipeError: the checkpoint that it names is damaged, or no checkpoint of the run is whole.
+        RecipeError: the checkpoint that the recipe names is damaged, or the run has none that is complete.
     """
     mode, wanted = config.trainer.resume_mode, Wanted.of(config)
     folder, path = (OmegaConf.select(config, f"trainer.{key}") for key in ("default_local_dir", "resume_from_path"))
@@ -164,14 +163,14 @@ def survey_of(config: DictConfig) -> Survey | None:
 
 
 def damage(folder: Path, wanted: Wanted | None = None) -> str | None:
-    """What is missing or unreadable in a checkpoint, in a few words; None where it is whole.
+    """What is missing or unreadable in a checkpoint, in a few words; None if it is complete.
 
-    Of each file only the end is read, where torch's archives have their directory: what is cut short lacks it. Bytes
-    that changed inside a file are not seen.
+    Only the end of each file is read. torch's archives have their directory there, so a file that is cut short lacks
+    it. Changed bytes inside a file are not detected.
 
     Args:
         folder: `global_step_N`.
-        wanted: what has to be there; of a kind of shards that is there at all, every rank's has to be.
+        wanted: what the checkpoint needs. If some rank has a kind of shard, every rank must have it.
     """
     wanted = wanted or Wanted()
     if not folder.is_dir():
@@ -188,12 +187,12 @@ def damage(folder: Path, wanted: Wanted | None = None) -> str | None:
 def damage_of_model(
     part: Path, kinds: Iterable[str] = (_MODEL,), needed: Iterable[str] = (_MODEL,), all_here: bool = True
 ) -> str | None:
-    """The same of the shards of one model.
+    """What is missing or unreadable in the shards of one model; None if they are complete.
 
     Args:
         part: `global_step_N/actor` or `critic`.
-        kinds: of shards that are looked at.
-        needed: those of them that have to be there.
+        kinds: the kinds of shards that are checked.
+        needed: the kinds that must be there.
         all_here: see `Wanted`.
     """
     sizes: dict[int, set[str]] = defaultdict(set)
@@ -201,7 +200,7 @@ def damage_of_model(
         if match := _SHARD.fullmatch(path.name):
             sizes[int(match[2])].add(match[1])
     if not sizes:
-        megatron = (part / "dist_ckpt").is_dir()  # which has no such shards
+        megatron = (part / "dist_ckpt").is_dir()  # Megatron's checkpoints have other shards
         return f"{part.name} has no shards" if all_here and not megatron else None
     for size, there in sizes.items():
         for kind in sorted(there.intersection(kinds).union(needed)):
@@ -214,7 +213,7 @@ def damage_of_model(
 
 
 def broken(file: Path) -> str | None:
-    """Why torch could not load a file that it saved: "is missing", "is empty", "is cut short"; None where it could."""
+    """Why torch cannot load a file that it has saved: "is missing", "is empty", "is cut short"; None if it can."""
     try:
         if not file.stat().st_size:
             return "is empty"
@@ -229,7 +228,7 @@ def broken(file: Path) -> str | None:
 
 
 def pointed_at(folder: Path) -> int | None:
-    """The step that verl's file names as the newest; None where there is none or it cannot be read."""
+    """The newest step according to verl's file; None if the file is missing or cannot be read."""
     try:
         return int((folder / _POINTER).read_text())
     except (OSError, ValueError):
@@ -237,21 +236,23 @@ def pointed_at(folder: Path) -> int | None:
 
 
 def point_at(folder: Path, step: int) -> None:
-    """Have verl go on from a step, in one piece.
+    """Write into verl's file from which step it continues.
 
     Raises:
-        OSError: the file cannot be written; it then names what it did.
+        OSError: the file cannot be written; it is then unchanged.
     """
     disk.replace(folder / _POINTER, str(step))
 
 
 @contextmanager
 def saving(checkpoint: Path, wanted: Wanted | None = None) -> Iterator[None]:
-    """Around the writing of a checkpoint: one that fails is removed, and verl's file names the last whole one.
+    """A context in which a checkpoint is written.
+
+    If that fails, the checkpoint is removed, and verl's file names the last complete one.
 
     Args:
-        checkpoint: `global_step_N`. What an earlier part of the run left there half goes first.
-        wanted: what has to be in it.
+        checkpoint: `global_step_N`. An incomplete one that an earlier part of the run left there is removed first.
+        wanted: what the checkpoint needs.
 
     Raises:
         OSError: there was no room on the disk.
@@ -261,7 +262,7 @@ def saving(checkpoint: Path, wanted: Wanted | None = None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        short = disk.shortage(error, checkpoint.parent)  # before there is room again
+        short = disk.shortage(error, checkpoint.parent)  # checked before the removal makes room
         if damage(checkpoint, wanted):
             shutil.rmtree(checkpoint, ignore_errors=True)
         with suppress(OSError, RecipeError):

@@ -69,7 +69,7 @@ class RunFolder:
     """Writes and reads the files above.
 
     Args:
-        path: the folder; made if missing. A folder with metrics in it is a run to go on with.
+        path: the folder; it is made if missing. A folder with metrics in it is a run to continue.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -84,18 +84,19 @@ class RunFolder:
         self.phase = self.path / "phase.txt"
         self.evaluation = self.path / "evaluation.json"
         self.preambles = Preambles(self.path / PREAMBLES)
-        self.wanted = self.path / "checkpoint_wanted"  # somebody asks for a checkpoint at the end of the step
+        self.wanted = self.path / "checkpoint_wanted"  # asks for a checkpoint at the end of the step
 
     @property
     def recipe(self) -> str | None:
-        """The recipe's name as Hydra left it, None before the run was started."""
+        """The recipe's name as Hydra recorded it; None before the run was started."""
         file = self.path / "hydra" / "hydra.yaml"
         return OmegaConf.load(file).hydra.job.config_name if file.exists() else None
 
     def begin(self, config: DictConfig, step: int) -> None:
-        """Writes config and versions; what an interrupted run logged after `step`, where this one starts, goes.
+        """Write config and versions, and remove the metrics that an interrupted run logged after `step`.
 
-        Before the first checkpoint that is everything: the validation before training is repeated as well.
+        This run starts at `step`. Without a checkpoint that is 0, and all metrics are removed, because the validation
+        before training is repeated as well.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for old in (self.error, self.wanted):
@@ -106,13 +107,13 @@ class RunFolder:
         disk.replace(self.metrics, "".join(json.dumps(row) + "\n" for row in kept))
 
     def log(self, step: int, metrics: dict[str, Any]) -> None:
-        """Appends one step's metrics; anything that is not a finite number or text is left out."""
+        """Append the metrics of one step; values that are neither finite numbers nor text are left out."""
         row = {"step": step, "time": time.time()}
         row.update({key: plain for key, value in metrics.items() if (plain := _plain(value)) is not None})
         disk.append(self.metrics, json.dumps(row) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
-        """The logged steps so far; a line cut short by a kill is skipped."""
+        """The steps logged so far; a line that a kill has cut short is skipped."""
         if not self.metrics.exists():
             return []
         rows = []
@@ -134,25 +135,25 @@ class RunFolder:
         return self.path / "trajectories" / split
 
     def write_trajectories(self, split: str, step: int, records: Iterable[dict[str, Any]]) -> None:
-        """One trajectory a line; a step that is played again replaces its file."""
+        """Write one trajectory on each line; a step that is played again replaces its file."""
         placed = ({"kept": False} | record | {"split": split, "step": step} for record in records)
         write(self.trajectories(split) / f"{step:06d}.jsonl", placed, self.preambles)
 
     def write_evaluation(self, step: int, metrics: dict[str, Any]) -> None:
-        """The held-out results of an evaluation without training."""
+        """Write the held-out results of an evaluation without training."""
         found = {key: plain for key, value in metrics.items() if (plain := _plain(value)) is not None}
         disk.replace(self.evaluation, json.dumps({"step": step, **found}, indent=2))
 
     def write_verdict(self, record: dict[str, Any]) -> None:
-        """The verdict so far."""
+        """Write the verdict so far."""
         disk.replace(self.verdict, json.dumps(record, indent=2))
 
     def write_phase(self, text: str) -> None:
-        """What the run does before its first step, in a few words."""
+        """Write in a few words what the run is doing; used until its first step has ended."""
         disk.replace(self.phase, text)
 
     def make(self) -> None:
-        """Makes the folder where there is none.
+        """Make the folder if it is missing.
 
         Raises:
             RecipeError: it cannot be made.
@@ -164,7 +165,7 @@ class RunFolder:
 
     @contextmanager
     def keeps_cause(self) -> Iterator[None]:
-        """Whatever ends the block early is written to error.txt before it goes on."""
+        """A context whose exceptions are written to error.txt before they continue."""
         try:
             yield
         except BaseException as error:
@@ -173,7 +174,7 @@ class RunFolder:
             raise
 
     def write_cause(self, text: str) -> None:
-        """error.txt, as far as there is room: the text, else its cause alone, else no file; then the log has it."""
+        """Write error.txt. On a full disk only the cause is written, or nothing; the log has the whole text then."""
         for said in (text, f"{cause(text)}\n"):
             with suppress(OSError):
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -181,9 +182,9 @@ class RunFolder:
                 return
 
     def finish(self, *, recipe: str, seed: int) -> dict[str, Any]:
-        """Writes and returns the summary: the first and the last validation in metrics.jsonl, and what lies between.
+        """Write and return the summary: the first, the last and the best validation in metrics.jsonl, and the steps.
 
-        With one validation there is no `after`; `best` is the one with the most success.
+        With a single validation there is no `after`. `best` is the validation with the highest success rate.
         """
         rows = self.rows()
         held_out = [row for row in rows if HELD_OUT_SUCCESS in row]
@@ -216,18 +217,18 @@ def _plain(value: Any) -> float | int | str | None:
 
 
 def checkpoint_of(folder: Path, step: int) -> Path:
-    """Where verl saves the checkpoint of a step below `trainer.default_local_dir`."""
+    """The folder of a step's checkpoint in `folder`, which is `trainer.default_local_dir`."""
     return folder / f"{CHECKPOINT}{step}"
 
 
 def checkpoints_in(folder: Path) -> dict[int, Path]:
-    """Step -> its checkpoint, of all that verl has left in `trainer.default_local_dir`; ascending."""
+    """Step -> its checkpoint, for all checkpoints in `trainer.default_local_dir`, in ascending order."""
     steps = (path.name.removeprefix(CHECKPOINT) for path in folder.glob(f"{CHECKPOINT}*"))
     return {step: checkpoint_of(folder, step) for step in sorted(int(one) for one in steps if one.isdigit())}
 
 
 def explain_weightless(checkpoint: Path) -> None:
-    """Leave a README in the `huggingface` folders of a checkpoint that have config and tokenizer, but no weights."""
+    """Write a README into those `huggingface` folders of a checkpoint that hold config and tokenizer but no weights."""
     for folder in checkpoint.glob("*/huggingface"):
         if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
             (folder / "README.md").write_text(_WEIGHTLESS.format(actor=folder.parent))
@@ -244,7 +245,7 @@ def mapping(file: Path) -> dict[str, Any] | None:
 
 
 def versions() -> dict[str, Any]:
-    """Versions of what a result depends on, the machine's size, and its GPUs by name where there are any."""
+    """The versions that a result depends on, the size of the machine, and the names of its GPUs if it has any."""
     found = {name: number for name in _PACKAGES if (number := version(name))}
     machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
     gpus = nvidia_smi()

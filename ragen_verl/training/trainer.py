@@ -55,11 +55,7 @@ _POLL_SECONDS = 0.02
 
 
 class _NothingToTrainOn(Exception):
-    """The filter left no group of a step.
-
-    Args:
-        batch: the step's rows, none of them cleared.
-    """
+    """The filter left no group of a step; `batch` has all of the step's rows, none of them cleared."""
 
     def __init__(self, batch: KVBatchMeta) -> None:
         super().__init__("the filter left no group")

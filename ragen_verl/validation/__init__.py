@@ -1,1 +1,1 @@
-"""Everything that can be refused before Ray starts: keys, values, combinations, lengths, the model's chat template."""
+"""Checks of a recipe before Ray starts: keys, values, combinations, lengths and the model's chat template."""

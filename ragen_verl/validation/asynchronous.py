@@ -1,6 +1,7 @@
-"""Which trainer a recipe names, and what asynchronous training (`mode=async`) cannot work without.
+"""Check the trainer of a recipe, and the settings that asynchronous training (`mode=async`) needs.
 
-verl's asynchronous trainer would take all that is refused here, and learn something else or lose episodes unseen.
+verl's asynchronous trainer would accept everything that is refused here. It would then learn something else, or lose
+episodes without a message.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _WARMUP = "trainer.v1.colocate_async.num_warmup_batches"
 _WEIGHTS = ("token", "sequence")
 _CORRECTION = "algorithm.rollout_correction"
 
-# key -> what asynchronous training needs it to be, and why
+# key -> the value that asynchronous training needs, and the reason
 _NEEDED = {
     "trainer.v1.sampler.custom_sampler.path": (
         "pkg://ragen_verl.training.oldest_groups",
@@ -80,7 +81,7 @@ def check_trainer(config: DictConfig) -> None:
 
 
 def warmup_steps(config: DictConfig) -> int:
-    """Steps of groups that are drawn before the first one is trained on: the data stream is ahead by as many."""
+    """How many steps' groups are drawn before the first update; the data stream is ahead by that number."""
     return math.ceil(OmegaConf.select(config, _WARMUP)) if _is_asynchronous(config) else 0
 
 
@@ -111,7 +112,7 @@ def _check_asynchronous(config: DictConfig) -> None:
 
 
 def _yaml(value: Any) -> str:
-    """A value as it stands in a recipe."""
+    """A value as it is written in YAML."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return str(value)

@@ -1,4 +1,4 @@
-"""Composing a recipe as verl's main would, in any process and without verl: Hydra's own mistakes as one sentence."""
+"""Compose a recipe as verl's main does, in any process and without importing verl; errors become one sentence."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> DictConfig:
         overrides: Hydra overrides: key=value, +new.key=value, ~key.
 
     Raises:
-        RecipeError: an override or a file cannot be read, or names what does not exist.
+        RecipeError: an override or a file cannot be read, or names something that does not exist.
     """
     register_resolvers()
     parsed = [_parse(one) for one in overrides]
@@ -59,14 +59,14 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> DictConfig:
             raise RecipeError(_unreadable(error)) from error
         except MissingConfigException as error:
             raise RecipeError(_missing(error)) from error
-        except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: a word as a list's index
+        except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: a list's index is a word
             for one in parsed:
                 _check_key(one, recipe, lambda: hydra_compose(name, overrides=path, return_hydra_config=True))
             raise RecipeError(f"{recipe} cannot be composed: {_first_line(error)}") from error
 
 
 def verl_defaults(model_engine: str) -> DictConfig:
-    """verl's own composed defaults for a model engine, whatever Hydra application is running."""
+    """verl's own composed defaults for a model engine; the application may be using Hydra at the same time."""
     with _hydra(_VERL.format(folder())):
         return hydra_compose("ppo_trainer", overrides=[f"model_engine={model_engine}"])
 
@@ -78,16 +78,16 @@ def sft_defaults() -> DictConfig:
 
 
 def quoted(text: str) -> str:
-    """A value as Hydra reads it back unchanged."""
+    """A value in the quotes that Hydra needs to read it back unchanged."""
     if re.fullmatch(r"/[A-Za-z0-9_./-]*", text):
         return text
-    text = re.sub(r"(\\*)'", r"\1\1\\'", text)  # a backslash stands for itself but before a quote
+    text = re.sub(r"(\\*)'", r"\1\1\\'", text)  # backslashes are doubled before a quote alone
     return "'" + re.sub(r"\\+$", lambda end: end[0] * 2, text) + "'"
 
 
 @contextmanager
 def _hydra(source: str, beside: Path | None = None) -> Iterator[None]:
-    """Hydra set up with one folder of files, and another behind it; what was set up before comes back afterwards."""
+    """A context in which Hydra reads files from `source` and `beside`; Hydra's earlier state is restored after it."""
     state = Singleton.get_state()
     GlobalHydra.instance().clear()
     try:
@@ -115,13 +115,13 @@ def _parse(override: str) -> Override:
 
 
 def _check_name(name: str) -> None:
-    """Refuse the name of a recipe of the package: Hydra looks there first, so the file would never be read."""
+    """Refuse a file with the name of a recipe in the package: Hydra looks there first and would never read the file."""
     if (Path(str(files(_RECIPES))) / f"{name}.yaml").exists():
         raise RecipeError(f"{name}.yaml is the name of a file in ragen_verl's recipes as well: call yours differently.")
 
 
 def _search_path(recipe: str, overrides: Sequence[Override]) -> list[str]:
-    """`hydra.searchpath` of the overrides, or else of the recipe's file."""
+    """The `hydra.searchpath` of the overrides, or of the recipe's file if they have none."""
     for one in overrides:
         if one.get_key_element() == _SEARCH_PATH:
             return list(one.value())
@@ -144,7 +144,7 @@ def _unreadable(error: yaml.MarkedYAMLError, path: Path | None = None) -> str:
 
 
 def _missing(error: MissingConfigException) -> str:
-    """The message for an option or a file that does not exist, with those that Hydra knows."""
+    """The message for an option or a file that does not exist; it names the options that Hydra knows."""
     wanted = str(error.missing_cfg_file)
     group, _, option = wanted.rpartition("/")
     if error.options:

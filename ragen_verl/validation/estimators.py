@@ -1,4 +1,4 @@
-"""The advantage estimator of a recipe: one of this package or a plugin's, or one that is registered with verl alone."""
+"""Check the advantage estimator of a recipe: it is this package's, a plugin's, or one registered only with verl."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ragen_verl.names import ESTIMATOR
 __all__ = ["check_estimator"]
 
 _GIVEN = ("token_level_rewards", "response_mask", "index", "config")
-"""The arguments, all by keyword, with which verl calls an estimator in its registry (trainer/ppo/ray_trainer.py)."""
+"""The keyword arguments with which verl calls an estimator of its registry (trainer/ppo/ray_trainer.py)."""
 
 _KEY = "algorithm.adv_estimator"
 
 
 def check_estimator(config: DictConfig, advantage: Advantage) -> None:
-    """Refuse an estimator that does not exist, lacks what it needs, or would not read what the recipe gives it.
+    """Refuse an estimator that does not exist, that lacks an input, or that would ignore options of the recipe.
 
     Args:
         config: verl's whole configuration.
@@ -55,7 +55,7 @@ def check_estimator(config: DictConfig, advantage: Advantage) -> None:
 
 
 def _verls() -> dict[str, Callable]:
-    """Name -> function of verl's registry, with what plugins put there. Imports verl, which takes seconds."""
+    """Name -> function in verl's registry, including those that plugins added. This imports verl, which takes seconds."""
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
     return {name: function for name, function in ADV_ESTIMATOR_REGISTRY.items() if name != ESTIMATOR}

@@ -1,6 +1,6 @@
-"""A recipe's keys against verl's own defaults: a key that neither verl nor this package knows is refused.
+"""Compare a recipe's keys with verl's own defaults: a key that neither verl nor this package knows is refused.
 
-verl's dataclasses are strict about unknown keys in some blocks and silent in others (`data`, `trainer`, `algorithm`).
+verl itself refuses unknown keys in some blocks and ignores them in others (`data`, `trainer`, `algorithm`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_keys(config: DictConfig) -> None:
     """Refuse keys that neither verl's defaults, nor the dataclass of their block, nor this package has.
 
     Raises:
-        RecipeError: naming the first unknown key and the nearest known one.
+        RecipeError: the message names the first unknown key and the known key that is most similar.
     """
     _compare_keys(_plain(config), _verl_defaults(str(config.get("model_engine", "dp"))), "")
 
@@ -56,9 +56,9 @@ def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
 
 
 def _compare_kinds(path: str, mine: Any, theirs: Any) -> None:
-    """Refuse text where verl's default is a number, and anything but a switch where it is one; null is verl's to judge.
+    """Refuse a value whose kind differs from verl's default: a number, or true or false. null is left to verl.
 
-    verl's YAML mixes whole and other numbers (`top_p: 1`), so numbers are one kind.
+    verl's YAML mixes whole numbers and floats (`top_p: 1`), so both count as one kind.
     """
     if mine is None or (isinstance(mine, str) and "${" in mine):
         return
@@ -70,7 +70,7 @@ def _compare_kinds(path: str, mine: Any, theirs: Any) -> None:
 
 
 def _free(path: str) -> bool:
-    """Whether a block is handed on as it is to something with arguments of its own."""
+    """Whether verl passes a block unchanged to something else, which has its own arguments."""
     return path in ("ray_kwargs.ray_init", "ray_kwargs.ray_init.runtime_env") or path.endswith(
         ("override_transformer_config", "override_config", "engine_kwargs", "fused_kernel_options")
     )

@@ -1,4 +1,4 @@
-"""The loss settings of a recipe: what verl would run without an effect, or with another one, is refused."""
+"""Check the loss settings of a recipe: those without an effect in verl, or with an unexpected one, are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ragen_verl.validation.verl_source import policy_losses, registered
 
 __all__ = ["check_losses"]
 
-# the gradient of logp - logp_ref is the score of the policy's own sample, whose mean is zero: no pull to the reference
+# the expected gradient of logp - logp_ref is zero on the policy's own samples, so it does not pull to the reference
 _NO_PULL = ("kl", "k1")
 
 _NORMED = "seq-mean-token-sum-norm"
@@ -21,7 +21,7 @@ _ACTOR = "actor_rollout_ref.actor"
 
 
 def check_losses(config: DictConfig) -> None:
-    """Refuse loss settings that verl would run without an effect, or with another one than their name says.
+    """Refuse loss settings that have no effect in verl, or another effect than their name says.
 
     Args:
         config: verl's whole configuration.
@@ -103,7 +103,7 @@ def _check_not_full(key: str, kind: str) -> None:
 
 
 def _check_gradient_norm(path: str, block: DictConfig) -> None:
-    """verl's engines clip at `optim.clip_grad`; `grad_clip` beside it is a key of their predecessors."""
+    """Refuse `grad_clip`, a key of verl's older engines: those of today clip at `optim.clip_grad`."""
     given = block.get("grad_clip", 1.0)
     if given not in (1.0, block.optim.clip_grad):
         raise RecipeError(
@@ -121,7 +121,7 @@ def _check_aggregation(path: str, block: DictConfig) -> None:
                 "longest response of each micro-batch, which is no constant; set it, to data.max_response_length for "
                 "example."
             )
-    elif factor is not None and path == _ACTOR:  # the critic's follows the actor's, whatever its own mode
+    elif factor is not None and path == _ACTOR:  # the critic's factor is copied from the actor's, in any mode
         raise RecipeError(
             f"{path}.loss_scale_factor is {factor!r} but only {path}.loss_agg_mode {_NORMED} divides by it, "
             f"not {mode}: set it to null, or the mode to that one."
@@ -129,7 +129,7 @@ def _check_aggregation(path: str, block: DictConfig) -> None:
 
 
 def _check_correction(correction: DictConfig) -> None:
-    """verl's synchronous trainer corrects in its decoupled mode alone and hands the block to no loss."""
+    """Refuse keys that have no effect: verl corrects only in decoupled mode, and no loss receives this block."""
     path = "algorithm.rollout_correction"
     if correction.loss_type != "ppo_clip":
         raise RecipeError(

@@ -1,4 +1,4 @@
-"""What a recipe needs of the machine that it is started on, known before anything starts."""
+"""Check, before anything starts, that the machine has what a recipe needs: GPU, packages, folders, checkpoints."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ragen_verl.validation.verl_source import loggers
 
 __all__ = ["DEVICES", "check_folder", "check_machine", "make_paths_absolute"]
 
-# verl's name of a tracker -> the package that it imports for it, where that is not verl's own or has another name
+# verl's name of a tracker -> the package that it imports, if that has another name; None: verl needs no package for it
 _PACKAGES = {"console": None, "file": None, "rl_insight": None, "vemlp_wandb": "volcengine_ml_platform"}
-# what a driver leaves in /dev: NVIDIA, NVIDIA under Windows, AMD, Ascend
+# files of GPU drivers in /dev: NVIDIA, NVIDIA under Windows, AMD, Ascend
 DEVICES = ("nvidia[0-9]*", "dxg", "kfd", "davinci[0-9]*")
 _RESUME = "trainer.resume_from_path"
-# folders that a recipe may name from where the command was typed; Ray's workers have a folder of their own
+# folders that a recipe may give relative to the current folder; Ray's workers run in another one
 _PATHS = ("ragen.run.dir", "trainer.default_local_dir", _RESUME)
 
 
 def check_machine(config: DictConfig) -> None:
-    """Refuse a recipe that needs a GPU, a package, a folder or a checkpoint that is not here.
+    """Refuse a recipe that needs a GPU, a package, a folder or a checkpoint that this machine does not have.
 
     Raises:
         RecipeError: one sentence that names the key and what to do.
@@ -40,10 +40,10 @@ def check_machine(config: DictConfig) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a run folder that is a file, or that cannot be made or written.
+    """Refuse the path of a run folder if it is a file, or if the folder cannot be made or written.
 
     Raises:
-        RecipeError: see above.
+        RecipeError: the path is refused.
     """
     there = path = path.expanduser().absolute()
     while not there.exists():
@@ -55,7 +55,7 @@ def check_folder(path: Path) -> None:
 
 
 def make_paths_absolute(config: DictConfig) -> None:
-    """Turn relative folders into absolute ones, seen from this process: workers start somewhere else."""
+    """Make relative folders absolute, from the folder of this process: workers start in another one."""
     with read_write(config), open_dict(config):
         for key in _PATHS:
             if value := OmegaConf.select(config, key):
@@ -63,7 +63,7 @@ def make_paths_absolute(config: DictConfig) -> None:
 
 
 def _check_device(config: DictConfig) -> None:
-    """A machine without a GPU may still be the head of a cluster that has some: Ray knows that, and this does not."""
+    """Refuse a recipe for GPUs on a machine without one, unless it joins a cluster, where other nodes may have GPUs."""
     cluster = joins_a_cluster() or OmegaConf.select(config, "ray_kwargs.ray_init.address") is not None
     if config.trainer.device != "cuda" or cluster:
         return

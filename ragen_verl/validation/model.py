@@ -1,4 +1,4 @@
-"""The model that a recipe names: whether it is there, and whether its conversations can be continued."""
+"""Check the model of a recipe: it exists, and its chat template can continue a conversation token by token."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["check_model", "tokenizer_of"]
 
 
 def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -> bool:
-    """Refuse a model folder that is not there, and a chat template that cannot be continued token by token.
+    """Refuse a model folder that does not exist, and a chat template that cannot be continued token by token.
 
     Args:
         config: verl's whole configuration.
         ragen: its typed `ragen` block.
-        template: whether to look at the template, which takes an import of transformers and torch.
+        template: whether to check the template, which needs to import transformers and torch.
 
     Returns:
-        Whether the template was looked at: a tokenizer that would first have to be downloaded is not.
+        Whether the template was checked; it is not if the tokenizer would have to be downloaded first.
     """
     _check_passes(config)
     model = config.actor_rollout_ref.model
@@ -43,7 +43,7 @@ def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -
 
 
 def _check_passes(config: DictConfig) -> None:
-    """What verl's FSDP engines would fail on at their start, or compute wrongly: attention and adapters."""
+    """Refuse attention and adapters with which verl's FSDP engines would fail at their start, or compute wrong values."""
     blocks = {"actor_rollout_ref": config.actor_rollout_ref.actor}
     if config.critic.enable:
         blocks["critic"] = config.critic
@@ -84,7 +84,7 @@ def tokenizer_of(config: DictConfig, *, local: bool = False) -> Any | None:
 
     Args:
         config: verl's whole configuration.
-        local: whether nothing is downloaded; None then stands for a tokenizer that is not on this machine.
+        local: whether to download nothing; the result is then None if the tokenizer is not on this machine.
 
     Raises:
         RecipeError: the folder holds no tokenizer, or the hub gives none.

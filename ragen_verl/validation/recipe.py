@@ -1,7 +1,7 @@
 """The checks before Ray starts: whether a recipe contradicts itself, verl or the machine.
 
-`check(config)` is called by `ragen-verl` and, through the Hydra callback `RecipeCheck` that recipes/ragen.yaml switches
-on, by verl's own main. Each refusal is one sentence that says what to change.
+`ragen-verl` calls `check(config)`. verl's own main calls it through the Hydra callback `RecipeCheck`, which
+recipes/ragen.yaml switches on. Each refusal is one sentence that says what to change.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["RecipeCheck", "check"]
 
 _REFUSED = 2  # exit code of a refused recipe
 
-# what only this plugin's trainer, dataset and episode can do: key -> value
+# key -> the value that a recipe with a ragen block needs, for this package's trainer, dataset and agent loop
 _PLUGIN_KEYS = {
     "trainer.use_v1": True,
     "data.train_files": "env://train",
@@ -43,7 +43,7 @@ _PLUGIN_KEYS = {
     "actor_rollout_ref.rollout.agent.default_agent_loop": "ragen",
 }
 
-# what the checks below compute with
+# the checks below compute with these
 _WHOLE_NUMBERS = (
     "actor_rollout_ref.rollout.n",
     "actor_rollout_ref.rollout.prompt_length",
@@ -53,7 +53,7 @@ _WHOLE_NUMBERS = (
     "trainer.nnodes",
     "trainer.n_gpus_per_node",
 )
-# whole numbers that verl only compares: with 5.5 it would do something at every 11th step, or fail after hours
+# verl only compares these: with 5.5 it would do something at every 11th step, or fail after hours
 _WHOLE_OR_NULL = (
     "trainer.save_freq",
     "trainer.test_freq",
@@ -62,7 +62,7 @@ _WHOLE_OR_NULL = (
     "trainer.max_actor_ckpt_to_keep",
     "trainer.max_critic_ckpt_to_keep",
 )
-# key -> what it has to be; numbers that verl hands to the optimiser and the engine as they are
+# key -> what it has to be; verl passes these numbers to the optimiser and the engine without a check
 _LEAST = {
     "actor_rollout_ref.rollout.temperature": ("above 0", lambda value: value > 0),
     "actor_rollout_ref.rollout.val_kwargs.temperature": ("0 or more", lambda value: value >= 0),
@@ -74,18 +74,18 @@ _LEAST = {
 class RecipeCheck(Callback):
     """Hydra callback: checks the composed recipe and ends the process with code 2 and one sentence if it is refused.
 
-    Hydra only warns about exceptions of callbacks; SystemExit is what gets through.
+    It raises SystemExit, because Hydra only warns about other exceptions of callbacks.
     """
 
     def __init__(self) -> None:
         self._checked = False
 
     def on_run_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """A single run: before Hydra makes its output folder."""
+        """Check a single run before Hydra makes its output folder."""
         self._check(config)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Each job of a multirun, which has no `on_run_start`."""
+        """Check each job of a multirun, for which Hydra does not call `on_run_start`."""
         if not self._checked:
             self._check(config)
 
@@ -106,10 +106,10 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
 
     Args:
         config: verl's whole configuration, interpolations unresolved or not.
-        template: whether to look at the model's chat template, which takes an import of transformers and torch.
+        template: whether to check the model's chat template, which needs to import transformers and torch.
 
     Raises:
-        RecipeError: with one sentence that says what is wrong and what to change.
+        RecipeError: the recipe is refused; one sentence says what is wrong and what to change.
     """
     register_resolvers()
     if "ragen" not in config:
@@ -146,7 +146,7 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
 
 
 def _hand_on_plugins(config: DictConfig, files: tuple[str, ...]) -> None:
-    """Plugin files under paths that mean the same everywhere, and to Ray's workers on other machines."""
+    """Put absolute paths of plugin files into the config and into the environment of Ray's workers."""
     if not files:
         return
     with open_dict(config):
@@ -177,7 +177,7 @@ def _check_numbers(config: DictConfig) -> None:
 
 
 def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:
-    """On the CPU a prompt that is cut into chunks would rewind its generator, which ends vLLM's engine (0.32)."""
+    """Refuse seeds with chunked prompts on the CPU: vLLM 0.32 rewinds the request's generator there, and fails."""
     chunked = config.actor_rollout_ref.rollout.enable_chunked_prefill
     if config.trainer.device == "cpu" and ragen.rollout.seeded_sampling and chunked:
         raise RecipeError(
@@ -187,7 +187,7 @@ def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:
 
 
 def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
-    """With a loss on environment tokens the engine's log-probabilities have gaps."""
+    """Refuse a loss on environment tokens where something needs the engine's log-probabilities, or turns."""
     if not ragen.rollout.loss_on_env_tokens:
         return
     for key in ("algorithm.rollout_correction.bypass_mode", "actor_rollout_ref.rollout.calculate_log_probs"):
@@ -221,7 +221,7 @@ def _check_envs(split: str, envs: tuple) -> None:
 
 
 def _build(where: str, id: str, kwargs: dict[str, Any]) -> None:
-    """Builds an environment once, because only its constructor knows legal values."""
+    """Build an environment once, because only its constructor knows which arguments it takes."""
     try:
         registry.make(id, **kwargs).close()
     except RecipeError as error:
@@ -263,7 +263,7 @@ def _check_lengths(config: DictConfig, ragen: RagenConfig) -> None:
 
 
 def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
-    """Refuse estimator, critic, clipping and KL together where verl would run them and do something else."""
+    """Refuse an estimator, clipping or a KL term that verl would run with another effect than the recipe says."""
     algorithm, actor = config.algorithm, config.actor_rollout_ref.actor
     check_estimator(config, ragen.advantage)
     for key in ("clip_ratio_low", "clip_ratio_high"):
@@ -286,7 +286,7 @@ def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
 
 
 def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
-    """Refuse batch sizes that do not divide (mini-batches, ranks, micro-batches), then what the filter cannot read."""
+    """Refuse mini-batches, ranks and micro-batches that do not divide each other, and filters that lack their input."""
     n, groups = config.actor_rollout_ref.rollout.n, ragen.train.groups
     if config.data.train_batch_size != groups:
         raise RecipeError(
@@ -304,7 +304,7 @@ def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
                 f"{path}.ppo_mini_batch_size {mini} (groups per update) does not divide the {groups} groups of a step: "
                 "change it, or the groups in ragen.train.envs."
             )
-        rows = mini * n  # what a filter leaves is cut to size by the trainer
+        rows = mini * n  # after a filter there are fewer; the trainer then computes other sizes
         if rows % ranks:
             raise RecipeError(
                 f"One update of {path} has {rows} trajectories (ppo_mini_batch_size x rollout.n), which {ranks} "

@@ -1,7 +1,7 @@
-"""A supervised training before it starts: the recipe and its `sft` block checked, verl's configuration made of them.
+"""Check a recipe and its `sft` block before a supervised training, and make verl's configuration of them.
 
-verl's trainer is `verl.trainer.sft_trainer`. Its blocks `model`, `engine` and `optim` are the classes of the recipe's
-`actor_rollout_ref.model`, `.actor.fsdp_config` and `.actor.optim`, so they are taken over as they are.
+verl's trainer is `verl.trainer.sft_trainer`. Its blocks `model`, `engine` and `optim` have the same classes as the
+recipe's `actor_rollout_ref.model`, `.actor.fsdp_config` and `.actor.optim`, so these are copied unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Supervised", "prepare", "recipe_of", "verl_config"]
 
 _BLOCK = "sft"  # also the name of its file in recipes/
 _FINAL_LR = 0.1
-"""The last learning rate as a part of the highest."""
+"""The last learning rate, as a share of the highest."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Supervised:
     """A supervised training that may start.
 
     Attributes:
-        config: of verl's trainer.
-        chats: how many demonstrations there are.
-        steps: how many updates they make.
+        config: the configuration of verl's trainer.
+        chats: the number of demonstrations.
+        steps: the number of updates.
     """
 
     config: DictConfig
@@ -49,12 +49,12 @@ class Supervised:
 
 
 def recipe_of(recipe: str, overrides: Sequence[str], *, machine: bool = True) -> tuple[DictConfig, RagenConfig, Sft]:
-    """The recipe and its `sft` block, checked; the recipe's interpolations are resolved.
+    """Compose and check a recipe and its `sft` block; the recipe's interpolations are resolved.
 
     Args:
         recipe: a name in the package, or a YAML file.
         overrides: Hydra overrides of both.
-        machine: whether what the recipe needs of this machine is checked as well.
+        machine: whether to check as well that this machine has what the recipe needs.
 
     Raises:
         RecipeError: it cannot work.
@@ -112,7 +112,7 @@ def prepare(recipe: str, overrides: Sequence[str], data: Path, out: Path) -> Sup
 
 
 def _check_lengths(config: DictConfig, ragen: RagenConfig, data: Path, chats: list[dict[str, Any]]) -> None:
-    """Refuse demonstrations that a rollout of the recipe could not have: too long for its rows, or for one response."""
+    """Refuse demonstrations that are too long for the recipe's rows or for one of its responses."""
     chat = ChatTokens(tokenizer_of(config), ragen.rollout.protocol(), config.data.apply_chat_template_kwargs)
     whole = config.data.max_prompt_length + config.data.max_response_length
     for one in chats:

@@ -1,4 +1,4 @@
-"""What the checks want to know of verl, read from its files: importing it takes many seconds, and torch and Ray."""
+"""Facts about verl for the checks, read from its source files: an import takes many seconds and loads torch and Ray."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["dataclass_keys", "loggers", "policy_losses", "registered", "search_p
 
 
 def search_path(entry: str) -> str:
-    """An entry of Hydra's search path without `pkg://verl`, for which Hydra would import verl."""
+    """An entry of Hydra's search path, with `pkg://verl...` as a folder, because Hydra would import verl for it."""
     head, _, rest = entry.partition("pkg://verl.")
     return entry if head or not rest else f"file://{folder().joinpath(*rest.split('.'))}"
 
 
 @cache
 def dataclass_keys(target: str) -> frozenset[str]:
-    """Field names of a dataclass of verl, inherited ones included.
+    """The names of all fields of a dataclass of verl, including inherited ones.
 
     Args:
         target: its full name, as in `_target_`.
@@ -48,13 +48,13 @@ def policy_losses() -> frozenset[str]:
 
 
 def registered(registry: str) -> frozenset[str]:
-    """Names in a registry of verl's `core_algos`, what plugins put there included; none where nobody imported it."""
+    """The names in a registry of verl's `core_algos`, also those of plugins; none if it has not been imported."""
     return frozenset(getattr(sys.modules.get("verl.trainer.ppo.core_algos"), registry, ()))
 
 
 @cache
 def loggers() -> tuple[str, ...]:
-    """What verl takes for `trainer.logger`."""
+    """The names that verl accepts for `trainer.logger`."""
     for node in ast.walk(tree("verl.utils.tracking")):
         if isinstance(node, ast.Assign) and _name(node.targets[0]) == "supported_backend":
             return tuple(ast.literal_eval(node.value))

@@ -1,11 +1,11 @@
-"""Why runs collapse: one rule per cause, each with what it reads, when it warns, and what to change.
+"""The causes of collapse. Each has one rule: the metrics that it reads, when it warns, and what to change.
 
-A rule warns when the centre of the last steps has left the run's own early baseline, by a factor that says something
-and by more than the noise between steps. What also happens in healthy runs (entropy and reasoning length decline as
-success rises, arXiv 2504.20073 figure 6 and the RAGEN-2 paper; returns inside a group agree once everything is
-solved) is only a warning while performance is not held: see `Performance`.
+A rule compares the centre of the last steps with the run's own early baseline. It warns when they differ by a
+meaningful factor and by more than the noise between steps. Some changes also happen in healthy runs: entropy and
+reasoning length decline as success rises (arXiv 2504.20073 figure 6 and the RAGEN-2 paper), and the returns inside a
+group agree once everything is solved. They are a warning only while performance is not held: see `Performance`.
 
-Where two causes show at the same step, the one that stands first in this file is named first: a fault of the set-up
+If two causes appear at the same step, the one that comes first in this file is named first. A fault of the set-up comes
 before its effects.
 """
 
@@ -50,14 +50,15 @@ __all__ = [
     "variance_death",
 ]
 
-# FrozenLake-PPO and Sokoban-PPO pass a half well before nothing is left (figure 6); at level or rising success it
-# takes more, as rare successes scatter it. With performance held only what the success rate does not explain counts.
+# FrozenLake-PPO and Sokoban-PPO fall below a half well before nothing is left (figure 6). While success is level, a
+# lower value is needed, since rare successes make the standard deviation scatter. With performance held, only the part
+# of the fall counts that the success rate does not explain.
 _STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
 
 
-_DEAD_LEVEL = 0.1  # of the baseline: next to none
-_DEAD_STEPS = 10  # at least
-_DEAD_ODDS = 14.0  # as a natural logarithm, one in a million: a run has a thousand places at which it could happen
+_DEAD_LEVEL = 0.1  # of the baseline; so little counts as none
+_DEAD_STEPS = 10  # at least so many steps in a row
+_DEAD_ODDS = 14.0  # a natural logarithm: one in a million, since it could happen at any of a thousand steps
 
 _BY_STD = (
     "If the better choice pays rarely and much, stop dividing returns by the group's standard deviation "
@@ -94,9 +95,9 @@ def variance_death(trace: Trace) -> Evidence | None:
 
 
 def _dead(values: Sequence[float], level: float) -> int:
-    """The last steps in a row at or below `level`, if they are too many to be chance; else 0.
+    """The number of last steps in a row at or below `level`, if that is too many to be chance; else 0.
 
-    Where success is rare, such steps occur anyway: their share before decides how many are too many.
+    Where success is rare, such steps are common, so their share in the steps before decides how many are too many.
     """
     count = next((i for i, value in enumerate(reversed(values)) if value > level), len(values))
     before = values[: len(values) - count]
@@ -107,7 +108,7 @@ def _dead(values: Sequence[float], level: float) -> int:
 
 
 def _explained(trace: Trace) -> float:
-    """By which factor a higher success rate p alone changes the std: returns of 0 and 1 have sqrt(p (1 - p))."""
+    """The factor by which the success rate p alone changes the std: returns of 0 and 1 have sqrt(p (1 - p))."""
     success = trace[TRAIN_SUCCESS]
     if success.baseline is None or not 0 < success.baseline < 1:
         return 1.0
@@ -115,8 +116,8 @@ def _explained(trace: Trace) -> float:
     return min(1.0, now / before)
 
 
-# Entropy declines in every run. FrozenLake-GRPO, which is stable, comes down to 0.32 of its start; Bandit-PPO passes
-# 0.35 when its reward has begun to fall.
+# Entropy declines in every run. In FrozenLake-GRPO, which is stable, it falls to 0.32 of its start. In Bandit-PPO it
+# falls below 0.35 after the reward has begun to fall.
 _ENTROPY_LOW = {Performance.LOST: 0.35, Performance.FLAT: 0.25}
 
 
@@ -135,7 +136,7 @@ def entropy_collapse(trace: Trace) -> Evidence | None:
 
 
 _ENTROPY_HIGH, _ENTROPY_RUNAWAY = 2.0, 3.0  # Bandit-GRPO ends at 2.7, Sokoban-GRPO at 7 times its start
-_ENTROPY_RISE = 0.5  # nats: a model of nearly no entropy doubles it by exploring at all
+_ENTROPY_RISE = 0.5  # nats; a model with almost no entropy doubles it as soon as it explores
 
 
 @cause(
@@ -155,7 +156,7 @@ def entropy_explosion(trace: Trace) -> Evidence | None:
     return Evidence(ENTROPY, one.baseline, one.recent)
 
 
-_NOT_FINITE_STEPS = 2  # in a row: a single batch may go wrong, and verl leaves its update out
+_NOT_FINITE_STEPS = 2  # in a row; a single batch can fail, and verl then skips its update
 
 
 @cause(
@@ -170,8 +171,8 @@ def not_finite(trace: Trace) -> Evidence | None:
     return Evidence(NOT_FINITE, None, now, "losses and gradient norms of a step") if now > 0 else None
 
 
-_GRAD_HIGH = 10.0  # FrozenLake-GRPO and Bandit-PPO reach 4 to 5 times their start and go on learning
-_GRAD_FLOOR = 1.0  # verl's default optim.clip_grad: a norm below it is not even clipped
+_GRAD_HIGH = 10.0  # FrozenLake-GRPO and Bandit-PPO reach 4 to 5 times their start and continue to learn
+_GRAD_FLOOR = 1.0  # verl's default optim.clip_grad; a norm below it is not clipped
 
 
 @cause(
@@ -188,7 +189,7 @@ def gradient_spike(trace: Trace) -> Evidence | None:
     return Evidence(GRADIENT_NORM, one.baseline, one.recent)
 
 
-_FORMAT_DROP = 0.3  # of all turns; healthy nano runs stay within 0.04 of their best
+_FORMAT_DROP = 0.3  # a share of all turns; healthy nano runs stay within 0.04 of their best
 
 
 @cause(
@@ -208,9 +209,9 @@ def format_collapse(trace: Trace) -> Evidence | None:
 
 
 _MI_LOW = 0.5  # of the early retrieval skill; 64 samples scatter by 0.06, a median of three by 0.04
-_MI_MEANINGFUL = 0.2  # above chance at the start: with less, thoughts never differed between prompts
-_MI_ENTROPY = 0.5  # of the early conditional entropy: below it thoughts are fixed, which is entropy collapse
-_SHARED_HIGH, _SHARED_START = 0.8, 0.5  # one text for every prompt, and a start at which there were several
+_MI_MEANINGFUL = 0.2  # above chance at the start; with less, thoughts never differed between prompts
+_MI_ENTROPY = 0.5  # of the early conditional entropy; below it thoughts are fixed, which is entropy collapse
+_SHARED_HIGH, _SHARED_START = 0.8, 0.5  # now nearly one text for every prompt, and at the start several
 _REPEATED = 0.4  # of the early share of distinct n-grams inside a trajectory
 
 
@@ -223,8 +224,8 @@ _REPEATED = 0.4  # of the early share of distinct n-grams inside a trajectory
 def template_collapse(trace: Trace) -> Evidence | None:
     """Thoughts no longer depend on the prompt: low mutual information at live entropy (RAGEN-2).
 
-    Mutual information shows it where that is measured. N-grams see the same words only, so they count while
-    performance is not held.
+    Mutual information shows this, where it is measured. N-grams only show that the words are the same, so they count
+    while performance is not held.
     """
     skill, accuracy, entropy = trace[SKILL], trace[ACCURACY], trace[CONDITIONAL_ENTROPY]
     fixed = entropy.baseline is not None and entropy.recent < _MI_ENTROPY * entropy.baseline
@@ -292,7 +293,7 @@ def selection_bias(trace: Trace) -> Evidence | None:
 
 
 _DRIFT_MEAN = 0.05  # nats per token: bfloat16 kernels differ by about 0.01, wrong weights by more than 0.1
-_DRIFT_SHARE = 0.01  # of tokens beyond `diagnostics.drift.threshold`: single ones are rounding at low probabilities
+_DRIFT_SHARE = 0.01  # of tokens beyond `diagnostics.drift.threshold`; single ones are rounding at low probabilities
 _DRIFT_TIMES = 2  # measurements in a row
 
 
@@ -311,8 +312,8 @@ def train_rollout_drift(trace: Trace) -> Evidence | None:
     return None
 
 
-_STALE = 4.0  # steps, the mean of trajectories: half of the span after which verl throws one away by default
-_FEW_LEFT = 0.5  # of the samples: weights that are cut at 2 get there where about half of the tokens count for nothing
+_STALE = 4.0  # steps, as a mean over trajectories; half of the age at which verl drops a trajectory by default
+_FEW_LEFT = 0.5  # of the samples; weights that are cut at 2 reach it when about half of the tokens have no weight
 
 
 @cause(

@@ -1,4 +1,4 @@
-"""What stock verl and vLLM lack on any device; what they lack without an accelerator stands in `ragen_verl.cpu`."""
+"""Patches that stock verl and vLLM need on every device; those for machines without a GPU are in `ragen_verl.cpu`."""
 
 from ragen_verl.patches.critic import CRITIC_PATCHES
 from ragen_verl.patches.pause import PAUSE_PATCHES

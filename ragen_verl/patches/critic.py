@@ -1,4 +1,4 @@
-"""The critic of verl 0.9.1 on a machine without flash-attention."""
+"""A patch that loads the critic of verl 0.9.1 on a machine without flash-attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["CRITIC_PATCHES"]
 
 
 def _critic_without_flash_attention(module: Any) -> None:
-    """The critic's loader asks for flash-attention 2 whatever the recipe says (verl/utils/model.py:641-657)."""
+    """Load the critic with the recipe's attention; verl always asks for flash-attention 2 (utils/model.py:641-657)."""
     load = module.load_valuehead_model
     if "flash_attention_2" not in inspect.getsource(load):
         return

@@ -1,7 +1,7 @@
-"""The pause of vLLM's engine as verl 0.9.1 asks for it: vLLM 0.32 has another argument in its place.
+"""A patch with which vLLM 0.32 accepts the argument that verl 0.9.1 uses to pause its engine.
 
-verl pauses with `wait_for_inflight_requests=False` (verl/workers/rollout/vllm_rollout/vllm_async_server.py:991), which
-vLLM deprecated for `mode` and then removed.
+verl pauses the engine with `wait_for_inflight_requests=False` (verl/workers/rollout/vllm_rollout/
+vllm_async_server.py:991). vLLM first deprecated this argument in favour of `mode`, and then removed it.
 """
 
 from __future__ import annotations

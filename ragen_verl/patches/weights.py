@@ -1,7 +1,8 @@
-"""The push of weights from verl 0.9.1's trainer into vLLM 0.24 to 0.32: tied weights, adapters, an engine that fails.
+"""Patches for the push of weights from verl 0.9.1's trainer into vLLM 0.24 to 0.32.
 
-A push goes through one socket: the trainer's process sends a bucket of tensors and waits until the engine's has loaded
-it (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py).
+They are for tied weights, for adapters, and for an engine that fails during a push. A push uses one socket: the
+trainer's process sends a bucket of tensors and waits until the engine's process has loaded it
+(verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py).
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ import wrapt
 __all__ = ["PATIENCE", "POLL", "WEIGHT_PATCHES", "WatchedSocket", "of_this_cluster"]
 
 POLL = 0.5
-"""Seconds between two looks at the engine while it loads a bucket."""
+"""The time between two checks of the engine while it loads a bucket, in seconds."""
 
 PATIENCE = 600.0
-"""Seconds for one bucket: the largest takes a few."""
+"""The longest time for one bucket, in seconds; the largest bucket takes a few seconds."""
 
 _answer: ContextVar[Future | None] = ContextVar("answer", default=None)
 
 
 class WatchedSocket(wrapt.ObjectProxy):
-    """A ZeroMQ socket whose `recv` ends as soon as the engine has.
+    """A ZeroMQ socket whose `recv` ends as soon as the engine's method has ended.
 
     Args:
         socket: the sender's socket.
-        answer: what the engine's method will return or raise; None on ranks that did not call it, whose first one did.
+        answer: the future result of the engine's method. Only the first rank calls that method; None on the others.
     """
 
     def __init__(self, socket: Any, answer: Future | None) -> None:
@@ -44,21 +45,21 @@ class WatchedSocket(wrapt.ObjectProxy):
         """The socket's own `recv`.
 
         Raises:
-            Exception: the engine's own, if it failed.
-            TimeoutError: nothing came for `PATIENCE` seconds.
+            Exception: the engine's own exception, if it failed.
+            TimeoutError: no message came for `PATIENCE` seconds.
         """
         answer, start = self._self_answer, time.monotonic()
         while not self.poll(POLL * 1000):
             if answer is not None and answer.done():
                 answer.result()
-                answer = None  # it ended well: its last message is on its way
+                answer = None  # it ended without an error, so its last message will come
             elif time.monotonic() - start > PATIENCE:
                 raise TimeoutError(f"The engine has not loaded a bucket of weights within {PATIENCE:g} s.")
         return self.__wrapped__.recv(*args, **kwargs)
 
 
 def _keep_the_answer(module: ModuleType) -> None:
-    """verl looks at what the engine's method returned after the push, which waits for the engine without end."""
+    """Keep the result of the engine's method for the push; verl reads it only after the push has ended."""
     execute = module.ServerAdapter._execute_method
 
     @wraps(execute)
@@ -72,7 +73,7 @@ def _keep_the_answer(module: ModuleType) -> None:
 
 
 def _watch_the_engine(module: ModuleType) -> None:
-    """The push waits for each bucket without a limit, also for an engine that raised (line 153)."""
+    """End a push whose engine has failed; verl waits for each bucket without a limit (line 153)."""
     sender = module.BucketedWeightSender
     init = sender._init_socket
 
@@ -90,7 +91,7 @@ def _watch_the_engine(module: ModuleType) -> None:
     def cleaning(self: Any) -> None:
         try:
             cleanup(self)
-        except BufferError:  # tensors of a load that failed still lie in the shared memory, and would hide its error
+        except BufferError:  # tensors of the failed load still use the memory; this error would hide the load's own
             self.shm = None
             cleanup(self)
 
@@ -98,10 +99,10 @@ def _watch_the_engine(module: ModuleType) -> None:
 
 
 def of_this_cluster(handle: str) -> str:
-    """A socket's name that no other Ray cluster of the machine has.
+    """A name for the socket that no other Ray cluster on this machine uses.
 
-    verl names the socket after Ray's job, which is number 1 in every local cluster: two trainings on one machine would
-    push their weights into each other's engines (verl/workers/rollout/vllm_rollout/utils.py:416).
+    verl names the socket after Ray's job, which has the number 1 in every local cluster. So two trainings on one
+    machine would push their weights into each other's engines (verl/workers/rollout/vllm_rollout/utils.py:416).
     """
     cluster = os.environ.get("RAY_RAYLET_PID")
     stem, dot, suffix = handle.rpartition(".")
@@ -123,10 +124,10 @@ def _mend_the_transfer(module: ModuleType) -> None:
 
 
 def _load_in_pieces(module: ModuleType) -> None:
-    """verl calls `load_weights` once a bucket.
+    """Let vLLM load weights in buckets, as verl does with one call of `load_weights` for each bucket.
 
-    From vLLM 0.31 on each call has to hold the original of every tied weight it holds (models/utils.py:498). And for
-    adapters verl asks for a mapper that 0.31 has under another name (verl/utils/vllm/utils.py:83).
+    From vLLM 0.31 on, a call that holds a tied weight must also hold its original (models/utils.py:498); this check is
+    switched off. For adapters verl needs a mapper that has another name from 0.31 on (verl/utils/vllm/utils.py:83).
     """
     if hasattr(module.AutoWeightsLoader, "_check_skipped_aliases"):
         module.AutoWeightsLoader._check_skipped_aliases = lambda self, loaded: None

@@ -1,1 +1,1 @@
-"""Experiments that can fail: from the outcomes of runs to a verdict on a claim. Knows no verl."""
+"""Experiments on the papers' claims: from the outcomes of runs to a decision. This package does not import verl."""

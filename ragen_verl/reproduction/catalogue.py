@@ -1,4 +1,4 @@
-"""The items: the package's sweeps with a protocol, by their own names and by what of a paper they decide."""
+"""The package's sweeps that have a protocol, found by their names or by the figures and tables that they test."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ __all__ = ["experiments", "find"]
 
 @cache
 def experiments() -> dict[str, Sweep]:
-    """Name -> sweep with a protocol, nano first."""
+    """Name -> sweep with a protocol; those at the nano scale come first."""
     found = [Sweep.read(path) for path in packaged().values()]
     found = [one for one in found if one.protocol]
     return {one.name: one for one in sorted(found, key=_place)}
 
 
 def _place(one: Sweep) -> tuple:
-    """By scale, then by name with numbers in their order."""
+    """A sort key: first the scale, then the name, in which numbers are compared as numbers."""
     parts = re.split(r"(\d+)", one.name)
     return SCALES.index(one.protocol.scale), [int(part) if part.isdigit() else part for part in parts]
 
 
 def find(item: str, scale: str | None = None) -> list[Sweep]:
-    """The experiments that decide an item.
+    """The experiments for an item.
 
     Args:
-        item: an experiment's name, or that of a figure or table which some experiment covers: `e5_bandit_risk` or
-            `e5`, `ragen_figure9`; or the path of a sweep's file with a protocol.
-        scale: `nano` or `paper`. None takes the experiment of that name, else all that cover it.
+        item: the name of an experiment, such as `e5_bandit_risk` or `e5`; or of a figure or table that experiments
+            cover, such as `ragen_figure9`; or the path of a sweep's file with a protocol.
+        scale: `nano` or `paper`. None takes the experiment with that name or, if there is none, all that cover it.
 
     Raises:
-        RecipeError: there is none, or none of that scale.
+        RecipeError: there is no such experiment, or none at that scale.
     """
     if item.endswith((".yaml", ".yml")):
         sweep = Sweep.read(Path(item))

@@ -1,4 +1,4 @@
-"""From estimates to words: does a level agree with a published one, does a difference have the claimed direction."""
+"""Decisions from estimates: does a level agree with a published one, does a difference have the claimed direction?"""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ragen_verl.reproduction.estimates import Interval, mean_of_runs
 __all__ = ["Band", "Decision", "best_of_flat", "direction", "level"]
 
 _LEVEL = 0.05
-"""Of the two-sided tests of directions."""
+"""The level of the two-sided tests of directions."""
 
 _LEVEL_CONFIDENCE = 0.90
 
 
 class Decision(str, Enum):
-    """What an experiment says; `PASS` and `FAIL` of a level, `CONFIRMED` and `CONTRADICTED` of a direction."""
+    """The result of an experiment: a level is `PASS` or `FAIL`, a direction `CONFIRMED` or `CONTRADICTED`."""
 
     CONFIRMED = "confirmed"
     CONTRADICTED = "contradicted"
@@ -40,12 +40,12 @@ def direction(value: float, adjusted_p: float, expected: str) -> Decision:
 
     Args:
         value: the difference.
-        adjusted_p: its p-value, corrected for the other comparisons of the table (`holm`). Without others, 0.05 or
-            less is a 95 % interval that 0 is outside of.
+        adjusted_p: its p-value, corrected for the other comparisons of the table (`holm`). Without others, a value of
+            0.05 or less means that 0 is outside the 95 % interval.
         expected: `higher` or `lower`.
 
     Returns:
-        `CONFIRMED` or `CONTRADICTED`, or `UNDECIDED` where the difference may be none.
+        `CONFIRMED` or `CONTRADICTED`, or `UNDECIDED` if the difference may be 0.
     """
     if adjusted_p > _LEVEL:
         return Decision.UNDECIDED
@@ -55,15 +55,16 @@ def direction(value: float, adjusted_p: float, expected: str) -> Decision:
 def level(values: Sequence[float], published: float, noise: float) -> tuple[Decision, Interval, Band]:
     """Whether runs reach a published number.
 
-    The band is what the published number may differ by if the true levels are one: plus and minus 1.645 times the root
-    of the summed squares of the paper's noise and of our standard error. `PASS` if our 90 % interval lies inside it,
-    `FAIL` if the two do not meet. The t-interval of few runs is wider than the band's share of the same error, so few
-    runs or noisy ones cannot pass for that reason alone.
+    The band holds the values that our mean may have if the true levels are equal. It is the published number plus and
+    minus 1.645 times the root of the summed squares of the paper's noise and of our standard error. The result is
+    `PASS` if our 90 % interval lies inside the band, and `FAIL` if the two do not overlap. The t-interval of few runs
+    is wider than the part of the band that comes from the same error, so runs cannot pass only because they are few or
+    noisy.
 
     Args:
-        values: one number for each run, the statistic that was published.
+        values: the published statistic of our runs, one number for each run.
         published: the paper's number.
-        noise: standard deviation of the paper's number from run to run.
+        noise: the standard deviation of the paper's number between runs.
 
     Returns:
         The decision, our interval (90 %) and the band.
@@ -81,14 +82,15 @@ def level(values: Sequence[float], published: float, noise: float) -> tuple[Deci
 
 
 def best_of_flat(rate: float, states: int, evaluations: int) -> float:
-    """By how much the best of several evaluations exceeds a success rate that never changes.
+    """How much the best of several evaluations exceeds a success rate that never changes.
 
-    Each evaluation is taken for `states` independent episodes: 0.048 for 21 evaluations of 256 at a rate of 0.2.
+    Each evaluation counts as `states` independent episodes. For 21 evaluations of 256 episodes and a rate of 0.2 the
+    result is 0.048.
 
     Args:
-        rate: of success, from 0 to 1.
-        states: episodes of an evaluation.
-        evaluations: how many the best is taken of.
+        rate: the success rate, from 0 to 1.
+        states: the number of episodes in an evaluation.
+        evaluations: the number of evaluations.
     """
     below = stats.binom.cdf(np.arange(states), states, rate) ** evaluations
     return float((1 - below).sum() / states - rate)

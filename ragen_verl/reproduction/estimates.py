@@ -1,8 +1,8 @@
-"""How sure a result over few runs is: runs (seeds) are what is independent, states are what runs have in common.
+"""Estimates and intervals from few runs. Runs (seeds) are independent of each other, and they share their states.
 
 Interquartile mean, stratified bootstrap and probability of improvement are those of Agarwal et al. (2021, "Deep
-Reinforcement Learning at the Edge of the Statistical Precipice"). Their library `rliable` would replace the stack's
-pandas, and what is used of it here is three formulas.
+Reinforcement Learning at the Edge of the Statistical Precipice"). Their library `rliable` is not used: it would install
+another version of pandas, and only three formulas are needed.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Interval:
 
     Attributes:
         value: the estimate.
-        low, high: ends of the interval; None for fewer than two runs.
-        runs: how many runs it is made of.
+        low, high: the ends of the interval; None for fewer than two runs.
+        runs: the number of runs.
     """
 
     value: float
@@ -47,11 +47,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference:
-    """One side of a comparison less the other.
+    """The first side of a comparison minus the second.
 
     Attributes:
-        interval: of the mean difference, 95 %.
-        p_value: two-sided, that there is no difference; 1.0 for fewer than two runs.
+        interval: the mean difference with its 95 % interval.
+        p_value: the two-sided p-value of no difference; 1.0 for fewer than two runs.
     """
 
     interval: Interval
@@ -59,7 +59,7 @@ class Difference:
 
 
 def mean_of_runs(values: Sequence[float], confidence: float = _CONFIDENCE) -> Interval:
-    """Mean and t-interval of one number for each run."""
+    """The mean of one number for each run, with its t-interval."""
     return _t_interval(float(np.mean(values)), _variance_of_mean(np.asarray(values)), len(values), confidence)[0]
 
 
@@ -84,14 +84,14 @@ def stratified_bootstrap(
     resamples: int = _RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """A statistic with its percentile interval: in every task the runs are drawn anew, with replacement.
+    """A statistic with its percentile interval; in every task the runs are drawn again, with replacement.
 
     Args:
         scores: float64 of shape (runs, tasks); a task is an environment on which every run is evaluated.
-        statistic: of arrays of shape (..., runs, tasks).
-        confidence: of the interval.
-        resamples: number of draws.
-        seed: of the draws.
+        statistic: a function of arrays of shape (..., runs, tasks).
+        confidence: the confidence of the interval.
+        resamples: the number of draws.
+        seed: the seed of the draws.
     """
     value, runs = float(statistic(scores)), len(scores)
     if runs < 2:
@@ -106,13 +106,13 @@ def probability_of_improvement(
 ) -> Interval:
     """The chance that a run of the first side scores higher than one of the second, ties counting half.
 
-    Averaged over the tasks (Agarwal et al., section 4.3, with the interval of `stratified_bootstrap`).
+    It is averaged over the tasks (Agarwal et al., section 4.3). Its interval is that of `stratified_bootstrap`.
 
     Args:
         first, second: float64 of shapes (runs, tasks); the numbers of runs may differ.
-        confidence: of the interval.
-        resamples: number of draws.
-        seed: of the draws.
+        confidence: the confidence of the interval.
+        resamples: the number of draws.
+        seed: the seed of the draws.
     """
     value, runs = float(_superiority(first, second)), min(len(first), len(second))
     if runs < 2:
@@ -124,15 +124,15 @@ def probability_of_improvement(
 
 
 def paired_difference(differences: np.ndarray) -> Difference:
-    """The mean of differences on the same states between runs with the same seed.
+    """The mean of the differences between runs with the same seed on the same states.
 
     Runs differ in their training and states in their difficulty, so the variance of the mean is clustered by both
-    (Cameron, Gelbach and Miller 2011): that of the seeds' means, plus that of the states' means, less that of single
-    differences, which both contain; never less than the seeds' alone. Student's t has one degree of freedom less than
-    there are seeds.
+    (Cameron, Gelbach and Miller 2011). It is the variance of the seeds' means, plus that of the states' means, minus
+    that of single differences, which both contain; and it is at least the variance of the seeds' means. Student's t has
+    one degree of freedom less than there are seeds.
 
     Args:
-        differences: float64 of shape (seeds, states); with one state (a number that has no states) it is the paired
+        differences: float64 of shape (seeds, states). With one state, for a metric without states, this is the paired
             t-test over seeds.
     """
     seeds, states = differences.shape
@@ -144,7 +144,7 @@ def paired_difference(differences: np.ndarray) -> Difference:
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """The difference of the means of independent runs, by Welch's t-test; a number for each run."""
+    """The difference between the means of independent runs, by Welch's t-test; one number for each run."""
     value = float(np.mean(first) - np.mean(second))
     runs = min(len(first), len(second))
     if runs < 2:
@@ -158,9 +158,9 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's (1979) adjusted p-values: the chance of any false finding in the table stays below the level.
+    """Holm's (1979) adjusted p-values, which keep the chance of any false finding in the table below the level.
 
-    The i-th smallest of n is multiplied by n - i + 1, and none is smaller than one before it.
+    The i-th smallest of n values is multiplied by n - i + 1, and no result is smaller than the one before it.
     """
     count, adjusted, largest = len(p_values), [0.0] * len(p_values), 0.0
     for place, index in enumerate(sorted(range(count), key=lambda one: p_values[one])):
@@ -184,12 +184,12 @@ def _variance_of_mean(values: np.ndarray) -> float:
 
 
 def _resampled(scores: np.ndarray, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Of shape (resamples, runs, tasks)."""
+    """Runs drawn with replacement in every task, of shape (resamples, runs, tasks)."""
     chosen = rng.integers(len(scores), size=(resamples, *scores.shape))
     return np.take_along_axis(scores[None], chosen, axis=1)
 
 
 def _superiority(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Of shape (...) for shapes (..., runs, tasks)."""
+    """The probability of improvement, of shape (...) for arguments of shapes (..., runs, tasks)."""
     signs = np.sign(first[..., :, None, :] - second[..., None, :, :])
     return (signs + 1).mean(axis=(-3, -2, -1)) / 2

@@ -1,4 +1,4 @@
-"""The curves of an experiment's runs beside those digitised from the paper."""
+"""A figure with the curves of an experiment's runs and the curves digitised from the paper."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["figure"]
 
 
 def figure(sweep: Sweep, result: Mapping[str, Any], out: Path) -> Path:
-    """One panel for each metric: thin lines are runs, thick ones the mean of a variant, dashed ones the paper's.
+    """Draw a panel for each metric: thin lines are runs, thick lines means of a variant, dashed lines the paper's.
 
     Args:
-        sweep: with a protocol.
-        result: with one run at least.
-        out: where the PNG goes.
+        sweep: a sweep with a protocol.
+        result: its result, with at least one run.
+        out: the PNG file to write.
 
     Returns:
         `out`.
@@ -59,7 +59,7 @@ def figure(sweep: Sweep, result: Mapping[str, Any], out: Path) -> Path:
 
 
 def _mean(curves: list[list[list[float]]]) -> list[tuple[float, float]]:
-    """(step, mean over runs) at the steps that all runs have."""
+    """(step, mean over runs) for every step that all runs have."""
     shared = sorted(set.intersection(*({step for step, _ in one} for one in curves)))
     found = [dict((step, value) for step, value in one) for one in curves]
     return [(step, float(np.mean([one[step] for one in found]))) for step in shared]

@@ -1,7 +1,7 @@
-"""What a run did on each held-out initial state: read from the trajectories that every evaluation leaves.
+"""The outcomes of a run on each held-out initial state, read from the saved trajectories of its evaluations.
 
-The trainer writes all trajectories of an evaluation (`trajectories/val/000010.jsonl`), so any metric of a trajectory
-can be had for every state afterwards.
+The trainer saves all trajectories of an evaluation (`trajectories/val/000010.jsonl`), so every metric of a trajectory
+can be computed for each state afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ragen_verl.runs.trajectories import read_file
 __all__ = ["SPLITS", "DamagedRun", "Outcomes", "evaluation", "held_out"]
 
 SPLITS = {HELD_OUT: "val", GENERALISATION: "generalisation"}
-"""Prefix of a metric -> the split whose trajectories it is made of."""
+"""Prefix of a metric -> the split from whose trajectories it is computed."""
 
 
 class DamagedRun(Exception):
@@ -33,11 +33,11 @@ class Outcomes:
     """One metric of one evaluation, for every initial state.
 
     Attributes:
-        step: updates before the evaluation.
+        step: the number of updates before the evaluation.
         states: environment and seed of each state, in ascending order.
-        means: mean over the trajectories of each state, float64 of shape (states,); excluded trajectories are left out,
-            and a state without another one is left out too.
-        samples: trajectories that each mean is made of.
+        means: the mean over the trajectories of each state, float64 of shape (states,). Excluded trajectories are left
+            out, and so are states that have no others.
+        samples: the number of trajectories in each mean.
     """
 
     step: int
@@ -47,25 +47,25 @@ class Outcomes:
 
     @property
     def mean(self) -> float:
-        """Over the states."""
+        """The mean over the states."""
         return float(self.means.mean())
 
 
 def held_out(metric: str) -> bool:
-    """Whether there is an outcome for every state of a metric: `val-env/success`, `val-env/Bandit/return`, ..."""
+    """Whether a metric has an outcome for every state, as `val-env/success` and `val-env/Bandit/return` have."""
     return metric.partition("/")[0] in SPLITS
 
 
 def evaluation(folder: RunFolder, step: int, metric: str) -> Outcomes:
-    """A metric on each state at one evaluation.
+    """The values of a metric on each state in one evaluation.
 
     Args:
-        folder: the run's.
-        step: of the evaluation, one that metrics.jsonl has a line of.
-        metric: a name in metrics.jsonl, of all environments together (`val-env/success`) or of one.
+        folder: the run's folder.
+        step: the step of the evaluation; metrics.jsonl has a line for it.
+        metric: a name in metrics.jsonl, for all environments together (`val-env/success`) or for one.
 
     Raises:
-        DamagedRun: the file is cut short, or not all trajectories are there.
+        DamagedRun: the file is cut short, or trajectories are missing.
         KeyError: no trajectory has the metric.
     """
     prefix, *env, name = metric.split("/")

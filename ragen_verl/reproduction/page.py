@@ -1,4 +1,4 @@
-"""docs/reproduction.md, and tables of one experiment for the terminal: from protocols and results alone."""
+"""docs/reproduction.md and the tables of an experiment for the terminal, made from protocols and results alone."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def page(sweeps: Sequence[Sweep], out: Path) -> str:
     """The whole page.
 
     Args:
-        sweeps: with protocols.
-        out: the folder of the results.
+        sweeps: sweeps with protocols.
+        out: the folder with the results.
 
     Raises:
         RecipeError: a result is cut short.
@@ -99,7 +99,7 @@ def _note(one: Judged, source: str) -> str:
 
 
 def comparison_rows(found: Judgement) -> list[tuple[str, ...]]:
-    """A row of `COMPARISON_COLUMNS` for each comparison; those that do not decide are in brackets."""
+    """A row with `COMPARISON_COLUMNS` for each comparison; names of those that do not decide are in brackets."""
     return [_comparison(one) for one in found.comparisons]
 
 
@@ -123,7 +123,7 @@ def _comparison(one: Judged) -> tuple[str, ...]:
 
 
 def level_rows(levels: Sequence[LevelJudged]) -> list[tuple[str, ...]]:
-    """A row of `LEVEL_COLUMNS` for each published number."""
+    """A row with `LEVEL_COLUMNS` for each published number."""
     return [
         (
             one.variant,
@@ -139,7 +139,7 @@ def level_rows(levels: Sequence[LevelJudged]) -> list[tuple[str, ...]]:
 
 
 def _interval(one: Interval | None, signed: bool = False) -> str:
-    """`0.25 [0.20, 0.30]`, or what there is."""
+    """An interval as `0.25 [0.20, 0.30]`; only its value if it has no ends, and "-" without one."""
     if one is None:
         return "-"
     style = "+.3g" if signed else ".3g"
@@ -149,7 +149,7 @@ def _interval(one: Interval | None, signed: bool = False) -> str:
 
 
 def cost(sweep: Sweep, result: Mapping[str, Any]) -> str:
-    """What all runs of an experiment take together, from those that are there or as the protocol estimates."""
+    """The time of all runs of an experiment together: measured on finished runs, else estimated by the protocol."""
     one, runs = sweep.protocol.cost, len(sweep.variants) * len(sweep.seeds)
     hours = one.gpu_hours if one.minutes is None else one.minutes / 60
     unit, how = ("GPU h" if one.minutes is None else "h on 2 cores"), "estimated"

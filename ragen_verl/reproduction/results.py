@@ -1,4 +1,4 @@
-"""The runs of an experiment: which of them count, why others do not, and the result that is made of them."""
+"""The runs of an experiment: which of them count, why the others do not, and the result from those that count."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MISSING, UNFINISHED, DAMAGED, DONE = "missing", "unfinished", "damaged", "done"
 OTHER, UNMEASURED = "of other settings", "without a metric"
 
 Compose = Callable[[str, list[str]], Mapping[str, Any]]
-"""Recipe and overrides -> the resolved configuration; what composes needs verl's own files, so callers hand it in."""
+"""Recipe and overrides -> the resolved configuration. Callers pass it in, because composing needs verl's own files."""
 
 
 class _OtherSettings(Exception):
@@ -48,11 +48,11 @@ class _OtherSettings(Exception):
 
 @dataclass(frozen=True)
 class RunState:
-    """What a run's folder says.
+    """The state of a run, from its folder.
 
     Attributes:
-        state: `done`, or why the run does not count.
-        why: in words; empty where it is done or missing.
+        state: `done`, or the kind of reason why the run does not count.
+        why: the reason in words; empty if the run is done or missing.
     """
 
     state: str
@@ -65,9 +65,9 @@ def state_of(
     """Whether a run counts.
 
     Args:
-        folder: of the run.
-        settings: those that it should have (`compared`); None does not compare.
-        defaults: the recipe's without overrides.
+        folder: the run's folder.
+        settings: the settings that it should have (`compared`); None compares nothing.
+        defaults: the settings of the recipe without overrides.
     """
     if not folder.path.is_dir() or not (folder.metrics.exists() or folder.summary.exists()):
         return RunState(MISSING)
@@ -93,18 +93,18 @@ def collect(
     only: Collection[str] = (),
     earlier: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The result of the runs that are there.
+    """Make the result of an experiment from its runs.
 
     Args:
-        sweep: with a protocol.
+        sweep: a sweep with a protocol.
         root: the folder of all sweeps' runs.
-        compose: to compare the settings of runs; None takes every finished run.
-        only: variants; all, if there are none.
-        earlier: a result. Its runs count like folders that are no longer there, so that an experiment can be done in
-            parts and on several machines.
+        compose: composes a recipe, so that the settings of runs can be compared; None takes every finished run.
+        only: the variants to take; all, if it is empty.
+        earlier: an earlier result. Its runs count as well if their folders are gone, so that an experiment can be done
+            in parts and on several machines.
 
     Returns:
-        `runs`, those that count, with what `measured` says, and `left_out` with a reason each.
+        `runs` with what `measured` returns for each run that counts, and `left_out` with the reason for each other one.
     """
     runs: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
@@ -155,7 +155,12 @@ def _still_counts(
     wanted: Mapping[str, Any] | None,
     defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """A run of an earlier result, if its settings are those of today and nothing that is measured today is missing."""
+    """A run of an earlier result. It counts if it has today's settings and everything that is measured today.
+
+    Raises:
+        _OtherSettings: its settings differ.
+        NotMeasured: a statistic or a curve is missing.
+    """
     if wanted is not None and (found := differing(settings, wanted, defaults)):
         raise _OtherSettings("; ".join(found))
     if missing := sorted({*statistics_of(sweep.protocol)} - {*run["values"]} | {*sweep.panels} - {*run["curves"]}):
@@ -178,7 +183,7 @@ def set_aside(folder: RunFolder) -> Path:
 
 
 def write(result: Mapping[str, Any], out: Path) -> Path:
-    """A result's file, `<item>.json`; there is never half of one."""
+    """Write the file of a result, `<item>.json`, in one piece, and return its path."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"{result['item']}.json"
     runs = ",\n  ".join(json.dumps(run, separators=(",", ":")) for run in result["runs"])
@@ -188,7 +193,7 @@ def write(result: Mapping[str, Any], out: Path) -> Path:
 
 
 def read(item: str, out: Path) -> dict[str, Any]:
-    """A result; one without runs, where there is none.
+    """Read a result; it has no runs if there is no file.
 
     Raises:
         RecipeError: the file is cut short, or of another version.

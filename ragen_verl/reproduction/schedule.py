@@ -1,4 +1,4 @@
-"""Runs over the GPUs of a machine: as many at once as fit, each seeing its own."""
+"""Distribute runs over the GPUs of a machine: as many at a time as fit, each with its own GPUs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Task:
     """A run to start.
 
     Attributes:
-        command: its words.
-        output: the file that gets what it prints.
+        command: the words of the command line.
+        output: the file for what it prints.
     """
 
     command: Sequence[str]
@@ -29,7 +29,7 @@ class Task:
 
 
 def devices() -> list[str]:
-    """The GPUs that may be used, as `CUDA_VISIBLE_DEVICES` names them; none where there is no driver."""
+    """The GPUs that may be used, by their names in `CUDA_VISIBLE_DEVICES`; none on a machine without a driver."""
     if _VISIBLE in os.environ:
         return [one for one in os.environ[_VISIBLE].split(",") if one.strip()]
     try:
@@ -42,12 +42,12 @@ def devices() -> list[str]:
 
 
 def spread(tasks: Sequence[Task], gpus: Sequence[str], each: int = 1) -> list[int]:
-    """Run tasks, as many at once as there are sets of GPUs.
+    """Run tasks, as many at a time as there are sets of GPUs.
 
     Args:
-        tasks: in the order they start.
-        gpus: names for `CUDA_VISIBLE_DEVICES`.
-        each: GPUs of one run; those that are left over stay unused.
+        tasks: in the order in which they start.
+        gpus: their names in `CUDA_VISIBLE_DEVICES`.
+        each: the number of GPUs for one run; a remainder stays unused.
 
     Returns:
         The exit code of every task.

@@ -1,4 +1,4 @@
-"""Settings of an experiment's runs: what a result keeps of them, and how two of them differ."""
+"""The settings of an experiment's runs: which of them a result keeps, and how two runs differ in them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ragen_verl.runs.resume import FREE, differences, flat, shown
 __all__ = ["compared", "differing", "packed", "unpacked"]
 
 _OWN = ("ragen.train.seed", "trainer.experiment_name")
-"""Keys that each run has for itself."""
+"""Keys that differ between the runs of a variant."""
 
 _COMMON = "all"
 _PACKAGE = str(files("ragen_verl"))
 
 
 def compared(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Key in full -> value of the settings that have to be equal in all runs of a variant, as JSON would hold them.
+    """Full key -> value, for the settings that have to be equal in all runs of a variant; values are as in JSON.
 
-    The package's own folder, which differs from machine to machine, is `<ragen_verl>` in them.
+    The package's own folder differs between machines, so it is replaced by `<ragen_verl>`.
     """
     kept = {key: value for key, value in flat(settings) if not key.startswith(FREE) and key not in _OWN}
     return {key: _anywhere(value) for key, value in json.loads(json.dumps(kept, default=str)).items()}
@@ -32,13 +32,13 @@ def _anywhere(value: Any) -> Any:
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any], usual: Mapping[str, Any]) -> list[str]:
-    """Each setting in which a run differs from what it should be, as `key: its value -> the value it should have`.
+    """The settings of a run that are not as they should be, each as `key: its value -> the value it should have`.
 
     Args:
-        before: the run's, by key in full.
-        after: those it should have.
-        usual: the recipe's without overrides. A key that the run's version did not have yet, and that nobody has set
-            since, is no difference.
+        before: the run's settings by their full keys.
+        after: the settings that it should have.
+        usual: the settings of the recipe without overrides. A key that did not exist yet when the run was made is no
+            difference if it has its usual value.
     """
     return [
         f"{key}: {shown(old)} -> {shown(new)}"
@@ -48,7 +48,7 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any], usual: Mappin
 
 
 def packed(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Settings of every variant, those that all share under `all` only once."""
+    """The settings of all variants; those that all variants share are stored once, under `all`."""
     if not variants:
         return {}
     first, *others = variants.values()

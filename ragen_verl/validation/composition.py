@@ -81,7 +81,7 @@ def quoted(text: str) -> str:
     """A value in the quotes that Hydra needs to read it back unchanged."""
     if re.fullmatch(r"/[A-Za-z0-9_./-]*", text):
         return text
-    text = re.sub(r"(\\*)'", r"\1\1\\'", text)  # backslashes are doubled before a quote alone
+    text = re.sub(r"(\\*)'", r"\1\1\\'", text)  # of all backslashes, only those before a quote are doubled
     return "'" + re.sub(r"\\+$", lambda end: end[0] * 2, text) + "'"
 
 

@@ -55,7 +55,7 @@ def check_estimator(config: DictConfig, advantage: Advantage) -> None:
 
 
 def _verls() -> dict[str, Callable]:
-    """Name -> function in verl's registry, including those that plugins added. This imports verl, which takes seconds."""
+    """Name -> function in verl's registry, also those that plugins added. This imports verl, which takes seconds."""
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
     return {name: function for name, function in ADV_ESTIMATOR_REGISTRY.items() if name != ESTIMATOR}

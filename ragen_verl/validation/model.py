@@ -43,7 +43,7 @@ def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -
 
 
 def _check_passes(config: DictConfig) -> None:
-    """Refuse attention and adapters with which verl's FSDP engines would fail at their start, or compute wrong values."""
+    """Refuse attention and adapters with which verl's FSDP engines fail at their start or compute wrong values."""
     blocks = {"actor_rollout_ref": config.actor_rollout_ref.actor}
     if config.critic.enable:
         blocks["critic"] = config.critic

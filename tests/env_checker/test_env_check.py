@@ -298,7 +298,7 @@ def test_check_env_takes_classes_ids_and_arguments():
 
 
 def test_the_example_passes_its_own_test():
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLE)}
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLE), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_guess_number.py"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, cwd=EXAMPLE)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout

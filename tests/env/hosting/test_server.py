@@ -40,7 +40,7 @@ class Talk:
 
     def __init__(self, server, id="Count-v0", name=None, **headers):
         self.url = f"{server.url}/{id}/sessions/{name or uuid4().hex}"
-        self.http = httpx.Client(headers=headers)
+        self.http = httpx.Client(headers=headers, verify=False)  # reading certificates takes 30 ms
 
     def __call__(self, call, number, **fields):
         return self.http.post(f"{self.url}/{call}", json={"number": number, **fields})
@@ -119,7 +119,7 @@ def test_idle_sessions_are_closed():
     with serving(Settings(idle_seconds=0.5)) as server:
         for _ in range(3):
             assert Talk(server)("make", 0, kwargs={}).status_code == 200
-        wait_for(lambda: httpx.get(f"{server.url}/health").json()["sessions"] == 0, seconds=60)
+        wait_for(lambda: httpx.get(f"{server.url}/health", verify=False).json()["sessions"] == 0, seconds=60)
 
 
 def test_the_token_is_asked_for():
@@ -166,7 +166,7 @@ def test_bodies_that_are_refused(server, body, status):
 def test_no_body_breaks_the_server(server, body):
     for call in ("make", "reset", "step", "other"):
         url = f"{server.url}/Count-v0/sessions/{'0' * 32}/{call}"
-        answer = httpx.post(url, content=body, headers={"content-type": "application/json"})
+        answer = httpx.post(url, content=body, headers={"content-type": "application/json"}, verify=False)
         assert 400 <= answer.status_code < 500
 
 

@@ -14,6 +14,8 @@ from doc_pages import with_site
 from driver import trained
 from paths import ROOT
 
+from ragen_verl.runs.folder import RunFolder
+
 pytestmark = pytest.mark.train
 
 SMALL = [
@@ -45,10 +47,7 @@ def whole_return(token_level_rewards, response_mask, index, config, **_):
 """
 
 
-def two_steps(folder: Path, *overrides: str, environment: dict | None = None) -> list[dict]:
-    rows = trained("nano/frozen_lake", folder / "run", *SMALL, *overrides, cwd=folder, environment=environment)
-    assert [row["step"] for row in rows] == [1, 2]
-    return rows
+RAGEN_VERL = Path(sys.executable).with_name("ragen-verl")
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +57,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
     environment = with_site(folder / "site")
     pip = [sys.executable, "-m", "pip", "install", str(ROOT / "examples" / "my_algorithm")]
     subprocess.run(pip, check=True, capture_output=True, env=environment)
-    return two_steps(
-        folder,
+    overrides = [
         "algorithm.adv_estimator=bounded",
         "+ragen.advantage.sharpness=0.01",
         "ragen.filter.strategy=above_mean",
@@ -69,8 +67,17 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
         "actor_rollout_ref.actor.kl_loss_coef=0.001",
         "actor_rollout_ref.actor.kl_loss_type=low_var_kl",
         "ragen.diagnostics.drift.bypass_freq=1",
-        environment=environment,
-    )
+    ]
+    command = [RAGEN_VERL, "train", "nano/frozen_lake", *SMALL, *overrides, "ragen.run.dir=run"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=550)
+    run = RunFolder(folder / "run")
+    assert done.returncode == 0, done.stdout + done.stderr + run.log_file.read_text()[-6000:]
+    assert str(run.path) in done.stdout.replace("\n", "")
+    return run.rows()
+
+
+def test_train_makes_both_steps(example: list[dict]) -> None:
+    assert [row["step"] for row in example] == [1, 2]
 
 
 def test_example_package_trains_by_name(example: list[dict]) -> None:
@@ -91,10 +98,8 @@ def test_adapters_reach_engine_and_leave_the_reference(example: list[dict]) -> N
 @pytest.mark.slow
 def test_file_of_a_recipe_reaches_trainer_and_workers(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(LOSS)
-    rows = two_steps(
-        tmp_path,
-        "ragen.plugins=[mine.py]",
-        "algorithm.adv_estimator=whole_return",
-        "actor_rollout_ref.actor.policy_loss.loss_mode=plain_policy_gradient",
-    )
+    mine = ["ragen.plugins=[mine.py]", "algorithm.adv_estimator=whole_return"]
+    loss = "actor_rollout_ref.actor.policy_loss.loss_mode=plain_policy_gradient"
+    rows = trained("nano/frozen_lake", tmp_path / "run", *SMALL, *mine, loss, cwd=tmp_path)
+    assert [row["step"] for row in rows] == [1, 2]
     assert all(row["actor/plain"] == 1.0 and row["actor/grad_norm"] > 0 for row in rows)

@@ -1,6 +1,6 @@
 """Real trainings: verl, Ray, FSDP2 and vLLM on this machine's CPU, on four environments, one of them behind HTTP.
 
-One goes straight through, the other is killed and resumed; both are played on the same seeds.
+It is killed after a step of which there is no checkpoint, and resumed: that step is made twice, in two processes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from env_servers import server_processes
+from typer.testing import CliRunner
 
+from ragen_verl.cli import app
 from ragen_verl.cpu.forked_driver import ForkedDriver
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import begin
@@ -27,6 +30,7 @@ pytestmark = pytest.mark.train
 
 RECIPE = "nano/mixture"
 GROUPS, GROUP_SIZE, STEPS, SEED, EACH_HELD_OUT = 8, 2, 4, 10000, 6
+KILLED = 3
 SHARES = {"FrozenLake": 3, "SlipperyLake": 1, "GymLake": 2, "Sokoban": 2}
 NEVER_TRAINED = ("Bandit", "FrozenLake5x5")
 HELD_OUT = EACH_HELD_OUT * len(SHARES)
@@ -69,45 +73,51 @@ def trajectories(folder: RunFolder, split: str, step: int) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
+@dataclass(frozen=True)
+class Killed:
+    """What a run's first process left: the folder, its rows, and the trajectories of the step to be made again."""
+
+    folder: RunFolder
+    rows: list[dict]
+    again: list[dict]
+
+
 @pytest.fixture(scope="module")
-def straight(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A training of four steps in one go, through `ragen-verl train`."""
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "straight")
-    command = [RAGEN_VERL, "train", RECIPE, *SMALL, f"ragen.run.dir={folder.path}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr + (folder.path / "log.txt").read_text()[-4000:]
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    """A training of four steps, killed after its third; the newest checkpoint is of its second."""
+    folder = RunFolder(tmp_path_factory.mktemp("runs") / "run")
+    folder.make()
+    with folder.log_file.open("a") as file:
+        process = begin(command_of(RECIPE, [*SMALL, f"ragen.run.dir={folder.path}"]), file)
+    deadline = time.time() + 400
+    while process.poll() is None and not any(row["step"] == KILLED for row in folder.rows()):
+        assert time.time() < deadline, "the first three steps took too long"
+        time.sleep(0.2)
+    assert process.poll() is None, "it ended before it could be killed\n" + folder.log_file.read_text()[-4000:]
+    kill(process)
+    return Killed(folder, folder.rows(), trajectories(folder, "train", KILLED))
+
+
+@pytest.fixture(scope="module")
+def run(killed: Killed) -> RunFolder:
+    """The killed training resumed to its end."""
+    folder = killed.folder
+    done = subprocess.run([RAGEN_VERL, "resume", str(folder.path)], capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr + folder.log_file.read_text()[-4000:]
     assert "held-out success" in done.stdout
     assert str(folder.path) in done.stdout.replace("\n", "")
     return folder
 
 
-@pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory, straight: RunFolder) -> RunFolder:
-    """The same training killed after its second step, and resumed."""
-    folder = RunFolder(tmp_path_factory.mktemp("runs") / "interrupted")
-    command, log = command_of(RECIPE, [*SMALL, f"ragen.run.dir={folder.path}"]), folder.path.parent / "interrupted.log"
-    with log.open("a") as file:
-        first = begin(command, file)
-    deadline = time.time() + 400
-    while first.poll() is None and not any(row["step"] == 2 for row in folder.rows()):
-        assert time.time() < deadline, "the first two steps took too long"
-        time.sleep(0.2)
-    assert first.poll() is None, "it ended before it could be interrupted"
-    kill(first)
-    done = subprocess.run([RAGEN_VERL, "resume", str(folder.path)], capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr + (folder.path / "log.txt").read_text()[-4000:]
-    return folder
-
-
-def test_run_folder_has_every_file(straight: RunFolder) -> None:
+def test_run_folder_has_every_file(run: RunFolder) -> None:
     for name in ("config.yaml", "versions.json", "metrics.jsonl", "summary.json", "verdict.json", "log.txt"):
-        assert (straight.path / name).stat().st_size > 0, name
-    assert (straight.path / "checkpoints" / "global_step_4" / "actor").is_dir()
-    assert not straight.error.exists()
+        assert (run.path / name).stat().st_size > 0, name
+    assert (run.path / "checkpoints" / "global_step_4" / "actor").is_dir()
+    assert not run.error.exists()
 
 
-def test_every_step_is_logged_with_ragens_names(straight: RunFolder) -> None:
-    rows = straight.rows()
+def test_every_step_is_logged_with_ragens_names(run: RunFolder) -> None:
+    rows = run.rows()
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
     for row in rows[1:]:
         for name in (
@@ -129,24 +139,23 @@ def test_every_step_is_logged_with_ragens_names(straight: RunFolder) -> None:
         assert row["rollout/chosen_in_group_std"] >= row["rollout/in_group_std"]
 
 
-def test_diagnostics_run_along(straight: RunFolder) -> None:
-    rows = straight.rows()
+def test_diagnostics_run_along(run: RunFolder) -> None:
+    rows = run.rows()
     assert rows[1]["drift/mean"] < 1e-4  # float32 on both sides
     assert rows[1]["mi/retrieval_chance"] > 0
     assert all(row["verdict/warnings"] == 0 and row["echo/format_valid"] > 0.5 for row in rows[1:])
-    assert json.loads(straight.verdict.read_text())["step"] == STEPS
-    assert (straight.kept / "best" / "step.txt").read_text() == str(STEPS)  # the one step with both
+    assert json.loads(run.verdict.read_text())["step"] == STEPS
+    assert (run.kept / "best" / "step.txt").read_text() == str(STEPS)  # the one step with both
 
 
-def test_a_checkpoint_is_a_model_that_transformers_loads(straight: RunFolder, tmp_path: Path) -> None:
+def test_a_checkpoint_is_a_model_that_transformers_loads(run: RunFolder, tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    cli = [str(Path(sys.executable).parent / "ragen-verl"), "export", str(straight.path), "--out", str(tmp_path)]
-    done = subprocess.run(cli, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = CliRunner().invoke(app, ["export", str(run.path), "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
     model, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
-    (shard,) = (straight.path / "checkpoints" / f"global_step_{STEPS}" / "actor").glob("model_world_size_1_rank_0.pt")
+    (shard,) = (run.path / "checkpoints" / f"global_step_{STEPS}" / "actor").glob("model_world_size_1_rank_0.pt")
     saved = torch.load(shard, weights_only=False)
     for name, weights in model.state_dict().items():
         trained = saved[name].to_local() if hasattr(saved[name], "to_local") else saved[name]
@@ -158,9 +167,9 @@ def test_a_checkpoint_is_a_model_that_transformers_loads(straight: RunFolder, tm
     assert f"ragen-verl train {RECIPE} {SMALL[0]}" in page
 
 
-def test_trajectories_start_from_the_recipes_seeds(straight: RunFolder) -> None:
+def test_trajectories_start_from_the_recipes_seeds(run: RunFolder) -> None:
     for step in range(1, STEPS + 1):
-        records = trajectories(straight, "train", step)
+        records = trajectories(run, "train", step)
         first = SEED + (step - 1) * GROUPS
         assert sorted(one["seed"] for one in records) == sorted(
             seed for seed in range(first, first + GROUPS) for _ in range(GROUP_SIZE)
@@ -174,52 +183,49 @@ def test_trajectories_start_from_the_recipes_seeds(straight: RunFolder) -> None:
             assert "<|im_start|>" not in one["turns"][0]["state"]
 
 
-def test_update_sees_the_kept_rows_and_no_padding(straight: RunFolder) -> None:
+def test_update_sees_the_kept_rows_and_no_padding(run: RunFolder) -> None:
     """verl fills a filtered batch up to its mini-batch; here the log would show 16 rows instead of 8."""
-    log = (straight.path / "log.txt").read_text()
+    log = (run.path / "log.txt").read_text()
     assert "synthetic padding samples" not in log
 
 
-def test_summary_has_before_and_after(straight: RunFolder) -> None:
-    summary = json.loads(straight.summary.read_text())
+def test_summary_has_before_and_after(run: RunFolder) -> None:
+    summary = json.loads(run.summary.read_text())
     assert summary["steps"] == STEPS
     assert summary["seed"] == SEED
     for when, step in (("before", 0), ("after", STEPS)):
-        records = trajectories(straight, "val", step)
+        records = trajectories(run, "val", step)
         assert len(records) == HELD_OUT
         assert summary[when]["success"] == pytest.approx(sum(one["success"] for one in records) / HELD_OUT)
         assert summary[when]["return"] == pytest.approx(sum(one["return"] for one in records) / HELD_OUT)
 
 
-def test_interrupted_run_goes_on_where_it_stopped(straight: RunFolder, interrupted: RunFolder) -> None:
-    assert [row["step"] for row in interrupted.rows()] == [0, 1, 2, 3, 4]
-    for step in range(1, STEPS + 1):
-        ours, theirs = (
-            sorted(
-                (one["seed"], one["rollout_index"], one["turns"][0]["state"])
-                for one in trajectories(run, "train", step)
-            )
-            for run in (straight, interrupted)
-        )
-        assert ours == theirs
-    before, after = (json.loads(run.summary.read_text())["before"] for run in (straight, interrupted))
-    assert before == pytest.approx(after)  # means are summed in the order in which episodes end
-    assert straight.rows()[-1]["val-env/recurring"] == interrupted.rows()[-1]["val-env/recurring"]
+def test_killed_run_goes_on_at_its_newest_checkpoint(killed: Killed, run: RunFolder) -> None:
+    rows = run.rows()
+    assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]
+    assert rows[:KILLED] == killed.rows[:KILLED] and rows[KILLED] != killed.rows[KILLED]  # with the time of each
+    ours, theirs = (
+        sorted((one["seed"], one["rollout_index"], one["turns"][0]["state"]) for one in records)
+        for records in (killed.again, trajectories(run, "train", KILLED))
+    )
+    assert ours == theirs
 
 
-def test_same_weights_and_seeds_sample_the_same_episodes(straight: RunFolder, interrupted: RunFolder) -> None:
-    """Step 1 and the first validation start from the same weights in both runs."""
-    for split, step in (("val", 0), ("train", 1)):
-        ours, theirs = (
-            {
-                (one["seed"], one["rollout_index"]): [turn["response"] for turn in one["turns"]]
-                for one in trajectories(run, split, step)
-            }
-            for run in (straight, interrupted)
-        )
-        same = sum(ours[key] == theirs[key] for key in ours)
-        # batches form by arrival, and a sum in another order may move a token's probability by one rounding
-        assert same >= 0.9 * len(ours)
+def test_resumed_run_knows_what_was_met_before(run: RunFolder) -> None:
+    met = {one["turns"][0]["state"] for step in range(1, STEPS + 1) for one in trajectories(run, "train", step)}
+    found = sum(one["turns"][0]["state"] in met for one in trajectories(run, "val", STEPS))
+    assert run.rows()[-1]["val-env/recurring"] == found >= EACH_HELD_OUT  # gymnasium's lake has one board
+
+
+def test_same_weights_and_seeds_sample_the_same_episodes(killed: Killed, run: RunFolder) -> None:
+    """The step after the checkpoint starts from the same weights in both processes."""
+    ours, theirs = (
+        {(one["seed"], one["rollout_index"]): [turn["response"] for turn in one["turns"]] for one in records}
+        for records in (killed.again, trajectories(run, "train", KILLED))
+    )
+    same = sum(ours[key] == theirs[key] for key in ours)
+    # batches form by arrival, and a sum in another order may move a token's probability by one rounding
+    assert same >= 0.9 * len(ours)
 
 
 def played(folder: RunFolder, split: str, step: int) -> Counter:
@@ -228,19 +234,18 @@ def played(folder: RunFolder, split: str, step: int) -> Counter:
     return Counter(record["env"] for record in records)
 
 
-def test_every_environment_has_its_share_of_every_step(straight: RunFolder) -> None:
-    for row in straight.rows()[1:]:
+def test_every_environment_has_its_share_of_every_step(run: RunFolder) -> None:
+    for row in run.rows()[1:]:
         assert {name: row[f"train/{name}/groups"] for name in SHARES} == SHARES
         assert row["actor/grad_norm"] > 0
-        assert played(straight, "train", row["step"]) == {name: GROUP_SIZE * share for name, share in SHARES.items()}
+        assert played(run, "train", row["step"]) == {name: GROUP_SIZE * share for name, share in SHARES.items()}
 
 
-def test_held_out_and_other_environments_are_scored_apart(straight: RunFolder) -> None:
-    last = straight.rows()[-1]
-    assert played(straight, "val", STEPS) == dict.fromkeys(SHARES, EACH_HELD_OUT)
-    assert played(straight, "generalisation", STEPS) == dict.fromkeys(NEVER_TRAINED, EACH_HELD_OUT)
+def test_held_out_and_other_environments_are_scored_apart(run: RunFolder) -> None:
+    last = run.rows()[-1]
+    assert played(run, "val", STEPS) == dict.fromkeys(SHARES, EACH_HELD_OUT)
+    assert played(run, "generalisation", STEPS) == dict.fromkeys(NEVER_TRAINED, EACH_HELD_OUT)
     scored = [f"val-env/{name}/success" for name in SHARES]
     scored += [f"generalisation/{name}/success" for name in NEVER_TRAINED]
     assert all(0 <= last[key] <= 1 for key in scored)
-    assert last["val-env/recurring"] >= EACH_HELD_OUT  # gymnasium's lake has one board
     assert 0 <= last["val-env/unseen_success"] <= 1

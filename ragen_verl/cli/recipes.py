@@ -21,7 +21,7 @@ __all__ = ["PARTS", "check", "composed", "find", "recipes", "summary"]
 
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
 #: beside the folders are pieces too.
-PARTS = ("algorithm", "env", "hardware")
+PARTS = ("algorithm", "env", "hardware", "mode", "nano_model")
 
 
 def find(kind: str = "recipe") -> Iterator[tuple[str, str]]:

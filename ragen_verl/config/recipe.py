@@ -176,11 +176,11 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("ragen_attention", _attention, replace=True)
 
 
-def _nano_model() -> str:
-    """The folder of the model that ships with the package: the resolver `${ragen_nano:}`."""
-    from ragen_verl.cpu.nano_model import nano_model_path
+def _nano_model(thoughts: str | None = None, number: int | None = None) -> str:
+    """A nano model's folder: the resolvers `${ragen_nano:}` (the shipped one) and `${ragen_nano:thoughts,1}`."""
+    from ragen_verl.cpu.nano_model.thinkers import nano_path
 
-    return str(nano_model_path())
+    return str(nano_path(thoughts, number))
 
 
 def _cpu_size(what: str, model: str, *numbers: int) -> int:

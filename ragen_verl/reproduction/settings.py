@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
+from ragen_verl.cpu.nano_model.thinkers import thinker_of
 from ragen_verl.runs.resume import FREE, differences, flat, shown
 
 __all__ = ["compared", "differing", "packed", "unpacked"]
 
-_OWN = ("ragen.train.seed", "trainer.experiment_name")
+_SEED = "ragen.train.seed"
+_OWN = (_SEED, "trainer.experiment_name")
 """Keys that differ between the runs of a variant."""
 
 _COMMON = "all"
 _PACKAGE = str(files("ragen_verl"))
+_BUILT = re.compile(r".*/(thoughts-\d+-seed)(\d+)")
 
 
 def compared(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Full key -> value, for the settings that have to be equal in all runs of a variant; values are as in JSON.
 
-    The package's own folder differs between machines, so it is replaced by `<ragen_verl>`.
+    The package's own folder differs between machines, so it is replaced by `<ragen_verl>`. A nano model that is
+    built on each machine has its name. It ends with `-seed` if the model is that of the run's seed.
     """
-    kept = {key: value for key, value in flat(settings) if not key.startswith(FREE) and key not in _OWN}
-    return {key: _anywhere(value) for key, value in json.loads(json.dumps(kept, default=str)).items()}
+    leaves = dict(flat(settings))
+    kept = {key: value for key, value in leaves.items() if not key.startswith(FREE) and key not in _OWN}
+    seed = leaves.get(_SEED)
+    return {key: _anywhere(value, seed) for key, value in json.loads(json.dumps(kept, default=str)).items()}
 
 
-def _anywhere(value: Any) -> Any:
-    return value.replace(_PACKAGE, "<ragen_verl>") if isinstance(value, str) else value
+def _anywhere(value: Any, seed: int | None) -> Any:
+    if not isinstance(value, str):
+        return value
+    if built := _BUILT.fullmatch(value):
+        name, number = built.groups()
+        return f"<nano>/{name}" if seed is not None and int(number) == thinker_of(seed) else f"<nano>/{name}{number}"
+    return value.replace(_PACKAGE, "<ragen_verl>")
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any], usual: Mapping[str, Any]) -> list[str]:

@@ -11,26 +11,29 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from nano_model import demonstrations, episodes, model, phrases, players, tokenizer, worlds
+from nano_model import model, phrases, tokenizer
 from nano_model import train as training
 from nano_model.demonstrations import Sample, generate, words
 from nano_model.players import Mix
+from nano_model.worlds import WORLDS, World
+from ragen_verl.cpu.nano_model.thinkers import cache
 from ragen_verl.errors import MissingExtra
 
 THREADS = 2
 _CHUNK = 2_500  # episodes per job; fixed, because each chunk has its own seed
-_ABLE = Mix({"careful": 0.62, "careless": 0.23, "wild": 0.05, "stubborn": 0.05, "timid": 0.05}, loyalty=0.5)
-_MIXED = Mix({"careful": 0.17, "careless": 0.2, "wild": 0.21, "stubborn": 0.21, "timid": 0.21})
+ABLE = Mix({"careful": 0.62, "careless": 0.23, "wild": 0.05, "stubborn": 0.05, "timid": 0.05}, loyalty=0.5)
+MIXED = Mix({"careful": 0.17, "careless": 0.2, "wild": 0.21, "stubborn": 0.21, "timid": 0.21})
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,21 @@ class Recipe:
     were still misread. Reading the map is learned late and then quickly, so a short run says little.
     """
 
-    stages: tuple[Stage, ...] = (Stage(_ABLE, 20_000, 1.0), Stage(_ABLE, 45_000, 0.5), Stage(_MIXED, 15_000, 0.5))
+    stages: tuple[Stage, ...] = (Stage(ABLE, 20_000, 1.0), Stage(ABLE, 45_000, 0.5), Stage(MIXED, 15_000, 0.5))
     train: training.TrainConfig = field(default_factory=training.TrainConfig)
+    worlds: ClassVar[Sequence[World]] = WORLDS
+    no_think: ClassVar[float] = 0.06
+    files: ClassVar[tuple[str, ...]] = (
+        "demonstrations", "episodes", "model", "phrases", "players", "tokenizer", "train", "worlds"
+    )  # fmt: skip
+
+    def words(self) -> list[str]:
+        """Every word that deserves a token of its own."""
+        return words()
+
+    def home(self, seed: int, key: str) -> Path:
+        """The folder that the model is written to where none is given."""
+        return cache() / key[:16]
 
 
 def build(out: Path | None = None, seed: int = 0, force: bool = False, recipe: Recipe | None = None) -> Path:
@@ -81,7 +97,7 @@ def build(out: Path | None = None, seed: int = 0, force: bool = False, recipe: R
         )
     recipe = recipe or Recipe()
     key = content_key(recipe, seed)
-    target = Path(out) if out else _cache() / key[:16]
+    target = Path(out) if out else recipe.home(seed, key)
     if not force and _built(target) == key:
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -99,18 +115,11 @@ def build(out: Path | None = None, seed: int = 0, force: bool = False, recipe: R
 def content_key(recipe: Recipe, seed: int) -> str:
     """A hash of all that decides the result: recipe, seed, the vocabulary (and so the prompts) and the code."""
     digest = hashlib.sha256()
-    for part in (repr(recipe), str(seed), *words(), *phrases.phrases()):
+    for part in (repr(recipe), str(seed), *recipe.words(), *phrases.phrases(recipe.worlds)):
         digest.update(part.encode() + b"\0")
-    for module in (demonstrations, episodes, model, players, tokenizer, training, worlds):
-        digest.update(Path(module.__file__).read_bytes())
+    for name in recipe.files:
+        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
     return digest.hexdigest()
-
-
-def _cache() -> Path:
-    root = (
-        os.environ.get("RAGEN_CACHE") or Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "ragen_verl"
-    )
-    return Path(root) / "nano"
 
 
 def _built(folder: Path) -> str | None:
@@ -122,7 +131,7 @@ def _built(folder: Path) -> str | None:
 
 
 def _make(folder: Path, recipe: Recipe, seed: int) -> None:
-    tokens = tokenizer.build_tokenizer(words(), phrases.phrases())
+    tokens = tokenizer.build_tokenizer(recipe.words(), phrases.phrases(recipe.worlds))
     config = model.nano_config(
         tokens.get_vocab_size(), tokens.token_to_id(tokenizer.END), tokens.token_to_id(tokenizer.END_OF_TEXT)
     )
@@ -145,7 +154,7 @@ def _make(folder: Path, recipe: Recipe, seed: int) -> None:
 def play(folder: Path, recipe: Recipe, seed: int, progress: Callable[[int], None]) -> list[Sample]:
     """All demonstrations of a recipe in curriculum order, made by all cores; `folder` holds the tokenizer."""
     jobs = [
-        (folder, stage, min(_CHUNK, stage.episodes - start), (seed, number, start // _CHUNK))
+        (folder, recipe, stage, min(_CHUNK, stage.episodes - start), (seed, number, start // _CHUNK))
         for number, stage in enumerate(recipe.stages)
         for start in range(0, stage.episodes, _CHUNK)
     ]
@@ -160,13 +169,12 @@ def play(folder: Path, recipe: Recipe, seed: int, progress: Callable[[int], None
         return [sample for future in futures for sample in future.result()]
 
 
-def _play_chunk(folder: Path, stage: Stage, episodes: int, seed: tuple[int, ...]) -> list[Sample]:
+def _play_chunk(folder: Path, recipe: Recipe, stage: Stage, episodes: int, seed: tuple[int, ...]) -> list[Sample]:
     from transformers import AutoTokenizer
 
     torch.set_num_threads(1)
-    return list(
-        generate(AutoTokenizer.from_pretrained(folder), stage.mix, episodes, seed, single_turn=stage.single_turn)
-    )
+    tokens, others = AutoTokenizer.from_pretrained(folder), {"no_think": recipe.no_think, "worlds": recipe.worlds}
+    return list(generate(tokens, stage.mix, episodes, seed, single_turn=stage.single_turn, **others))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 from ragen_envs.bandit import PAIRS
 
 from nano_model.episodes import scripted
-from nano_model.players import WORDS, Mix, respond
+from nano_model.players import WORDS, Mix
 from nano_model.worlds import DEMONSTRATION_SEEDS, WORLDS, World
 from ragen_verl.env import Env, make
 from ragen_verl.rollout.chat import ChatTokens
@@ -35,13 +35,7 @@ def demonstrate(
     env: Env, protocol: Protocol, chat: ChatTokens, mix: Mix, seed: int, rng: np.random.Generator
 ) -> Trajectory:
     """Let scripted players play one episode."""
-    own = mix.draw(rng)
-
-    def answer(state: str) -> str:
-        character = own if rng.random() < mix.loyalty else mix.draw(rng)
-        return respond(env, state, protocol.think, character, rng, mix.slips)
-
-    return scripted(env, protocol, chat, seed, answer)
+    return scripted(env, protocol, chat, seed, mix.player(env, protocol.think, rng))
 
 
 def encode(trajectory: Trajectory) -> Sample:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ragen_verl.env import Env
 from ragen_verl.env.hosting.threads import EnvWorkers
@@ -45,11 +46,22 @@ def scripted(env: Env, protocol: Protocol, chat: ChatTokens, seed: int, respond:
         text = respond(env.render())
         return Generation([*chat.tokenizer.encode(text, add_special_tokens=False), chat.end_of_turn_id])
 
-    async def whole() -> Trajectory:
-        with EnvWorkers(1) as workers:
-            return await episode(env, protocol, chat, seed, generate, workers)
+    played = episode(env, protocol, chat, seed, generate, _Here())
+    try:
+        played.send(None)  # nothing in it waits, and a loop with a thread for each episode takes ten times as long
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("A scripted episode waits for something.")
 
-    return asyncio.run(whole())
+
+class _Here(EnvWorkers):
+    """Runs calls at once, in the caller's thread and without a time limit."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def call(self, function: Callable[..., Any], *args: Any, timeout: float, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
 
 
 class Batcher:

@@ -96,6 +96,44 @@ def evaluate(
     max_tokens: int = 96,
     seed: int = 0,
 ) -> Score:
+    """How well the model plays one episode on each of `episodes` seeds; the arguments are those of `played`."""
+    found = played(
+        model,
+        tokenizer,
+        world,
+        episodes=episodes,
+        temperature=temperature,
+        think=think,
+        prefix=prefix,
+        first_seed=first_seed,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+    turns = [turn for one in found for turn in one.turns]
+    rows = [rows_of(one)[0] for one in found]
+    return Score(
+        success=sum(one.success for one in found) / episodes,
+        valid=sum(turn.valid for turn in turns) / len(turns),
+        ret=sum(one.ret for one in found) / episodes,
+        turns=len(turns) / episodes,
+        tokens=sum(len(row.prompt_ids) + len(row.response_ids) for row in rows) / episodes,
+        said=sum(len(turn.response_ids) for turn in turns) / episodes,
+    )
+
+
+def played(
+    model: PreTrainedModel,
+    tokenizer: Any,
+    world: World,
+    *,
+    episodes: int = 256,
+    temperature: float = 1.0,
+    think: bool = True,
+    prefix: str = "",
+    first_seed: int = EVALUATION_SEEDS,
+    max_tokens: int = 96,
+    seed: int = 0,
+) -> list[Trajectory]:
     """Let the model play one episode on each of `episodes` seeds from `first_seed` up.
 
     Args:
@@ -119,17 +157,7 @@ def evaluate(
         said = sample(model, [[*ids, *forced] for ids in prompts], generator=generator, **forward)
         return [[*forced, *one] for one in said]
 
-    played = asyncio.run(_play_all(world, protocol, chat, range(first_seed, first_seed + episodes), answer))
-    turns = [turn for one in played for turn in one.turns]
-    rows = [rows_of(one)[0] for one in played]
-    return Score(
-        success=sum(one.success for one in played) / episodes,
-        valid=sum(turn.valid for turn in turns) / len(turns),
-        ret=sum(one.ret for one in played) / episodes,
-        turns=len(turns) / episodes,
-        tokens=sum(len(row.prompt_ids) + len(row.response_ids) for row in rows) / episodes,
-        said=sum(len(turn.response_ids) for turn in turns) / episodes,
-    )
+    return asyncio.run(_play_all(world, protocol, chat, range(first_seed, first_seed + episodes), answer))
 
 
 async def _play_all(

@@ -7,9 +7,9 @@ longer fits (a test says so) and the nano model must be built again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from nano_model.worlds import WORLDS
+from nano_model.worlds import WORLDS, World
 from ragen_verl.env import Env, make
 from ragen_verl.rollout.protocol import Protocol
 
@@ -18,13 +18,13 @@ _TURNS = 10  # turn headers that get a token of their own
 _SHORTEST = 5  # characters of a phrase; anything shorter is left to the ordinary vocabulary
 
 
-def phrases() -> list[str]:
-    """Every fixed sentence that is one token, sorted."""
+def phrases(worlds: Sequence[World] = WORLDS) -> list[str]:
+    """Every fixed sentence of the prompts in some worlds that is one token, sorted."""
     protocol = Protocol()
     found = {protocol.system(), protocol.reward(0.0) + "\n\n", protocol.reward(0.0).removesuffix("0")}
     for think in (True, False):
         found |= set(_turn_pieces(Protocol(think=think, explain_invalid=True)))
-        for world in WORLDS:
+        for world in worlds:
             env = make(world.env_id, **world.kwargs)
             env.reset(seed=0)
             found |= set(_first_pieces(env, Protocol(think=think, **world.budgets)))

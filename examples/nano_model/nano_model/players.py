@@ -28,7 +28,7 @@ from ragen_verl.env import Env
 
 CHARACTERS = ("careful", "careless", "wild", "stubborn", "timid")
 WORDS = ("maybe", "just", "slowly", "risky", "steady", "P", "G", "X", "O")
-_AIMLESS = {"wild": "maybe", "stubborn": "just", "timid": "slowly"}
+AIMLESS = {"wild": "maybe", "stubborn": "just", "timid": "slowly"}
 _CAREFUL_COUNT = (0.08, 0.12, 0.15, 0.2, 0.45)  # probability of giving 1 to 5 actions in one answer
 _WILD_COUNT = (0.3, 0.3, 0.2, 0.2)
 
@@ -53,31 +53,41 @@ class Mix:
         """One character."""
         return CHARACTERS[rng.choice(len(CHARACTERS), p=[self.shares[name] for name in CHARACTERS])]
 
+    def of_turn(self, own: str, rng: np.random.Generator) -> str:
+        """The character that plays a turn of an episode whose own character is `own`."""
+        return own if rng.random() < self.loyalty else self.draw(rng)
+
+    def player(self, env: Env, think: bool, rng: np.random.Generator) -> Callable[[str], str]:
+        """The player of one episode: the state as it is shown, to the response."""
+        own = self.draw(rng)
+        return lambda state: respond(env, state, think, self.of_turn(own, rng), rng, self.slips)
+
 
 def respond(env: Env, state: str, think: bool, character: str, rng: np.random.Generator, slips: float) -> str:
     """A response of `character` to a state, with thoughts or without, without the forced tag."""
-    thought, actions = _think(env, state, character, rng)
+    thought, actions = decide(env, state, character, rng)
     answer = " || ".join(actions)
     text = f"{thought}</think><answer>{answer}</answer>" if think else f"{answer}</answer>"
-    return _slip(text, answer, rng) if rng.random() < slips else text
+    return slip(text, answer, rng) if rng.random() < slips else text
 
 
-def _think(env: Env, state: str, character: str, rng: np.random.Generator) -> Thought:
+def decide(env: Env, state: str, character: str, rng: np.random.Generator) -> Thought:
+    """What `character` thinks and does in a state."""
     if isinstance(env, Bandit):
         return _bandit(env, character, rng)
-    if character in _AIMLESS:
-        return _AIMLESS[character], _aimless(env.actions, character, rng)
+    if character in AIMLESS:
+        return AIMLESS[character], _aimless(env.actions, character, rng)
     plan = env.oracle()
     count = 1 + int(rng.choice(5, p=_CAREFUL_COUNT))
     if not plan:  # a box in a corner: nothing helps any more
-        return _AIMLESS["wild"], _aimless(env.actions, "wild", rng)
+        return AIMLESS["wild"], _aimless(env.actions, "wild", rng)
     careful, careless = _THOUGHTS[type(env)]
     if character == "careful":
         return careful(state, plan[:count]), plan[:count]
     return careless(state), (careless_plan(env) or plan)[:count]
 
 
-def _slip(text: str, answer: str, rng: np.random.Generator) -> str:
+def slip(text: str, answer: str, rng: np.random.Generator) -> str:
     """`text` with one of the mistakes that cost the format penalty."""
     wrong = (
         text.removesuffix("</answer>"),
@@ -98,9 +108,9 @@ def _aimless(names: Sequence[str], character: str, rng: np.random.Generator) -> 
 
 
 def _bandit(env: Bandit, character: str, rng: np.random.Generator) -> Thought:
-    if character in _AIMLESS:
+    if character in AIMLESS:
         # Mostly the safe choice, so that the high arm is the rarer one and has to be found.
-        return _AIMLESS[character], [env.high if rng.random() < 0.2 else env.low]
+        return AIMLESS[character], [env.high if rng.random() < 0.2 else env.low]
     return (f"{env.high} risky", [env.high]) if character == "careful" else (f"{env.low} steady", [env.low])
 
 
@@ -128,7 +138,8 @@ def _spell(parts: Sequence[tuple[str, int]]) -> str:
     return "".join(f" {name}{steps}" for name, steps in parts)
 
 
-def _ahead(cell: Cell, name: str) -> Cell:
+def ahead(cell: Cell, name: str) -> Cell:
+    """The cell next to another in a direction."""
     return cell[0] + DIRECTIONS[name][0], cell[1] + DIRECTIONS[name][1]
 
 
@@ -138,7 +149,7 @@ def lake_careful(state: str, plan: Sequence[str]) -> str:
     cell = cells(state, "P")[0]
     text = f"P{at(cell)} G{at(cells(state, 'G')[0])}"
     for name in plan:
-        cell = _ahead(cell, name)
+        cell = ahead(cell, name)
         text += f" {name}{at(cell)}{grid[cell[0]][cell[1]]}"
     return text
 
@@ -153,10 +164,10 @@ def sokoban_careful(state: str, plan: Sequence[str]) -> str:
     cell, box, target = (cells(state, symbols)[0] for symbols in ("PS", "X", "OS"))
     text = f"P{at(cell)} X{at(box)} O{at(target)}"
     for name in plan:
-        cell = _ahead(cell, name)
+        cell = ahead(cell, name)
         text += f" {name}{at(cell)}"
         if cell == box:
-            box = _ahead(box, name)
+            box = ahead(box, name)
             text += f"X{at(box)}"
     return text
 

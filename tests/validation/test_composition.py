@@ -48,7 +48,7 @@ def test_a_file_of_ones_own_builds_on_the_package(tmp_path: Path) -> None:
         ("ragen.train.envs.0.grups=3", "did you mean ragen.train.envs.0.groups?"),
         ("algorithm=starpo", "did you mean starpo_s?"),
         ("algoritm=starpo_s", "did you mean algorithm?"),
-        ("env=sokoban", "its parts: algorithm, hardware, mode."),
+        ("env=sokoban", "its parts: algorithm, hardware, mode, nano_model."),
         ("~trainer.save_frequency", "did you mean trainer.save_freq?"),
         ("+trainer.save_freq=1", "already at 'trainer.save_freq'"),
         ("trainer.save_freq=1,2", "names several values"),

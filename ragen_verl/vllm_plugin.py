@@ -1,4 +1,4 @@
-"""The plugin that vLLM loads in each of its processes (entry point `vllm.general_plugins`): one hook, without verl.
+"""The plugin that vLLM loads in each of its processes (entry point `vllm.general_plugins`): two hooks, without verl.
 
 It is loaded in every vLLM process on the machine, also in those that have nothing to do with a training.
 """
@@ -10,12 +10,25 @@ from typing import Any
 
 import wrapt
 
-__all__ = ["keep_linear_weights", "register_vllm"]
+__all__ = ["compile_no_ranks", "keep_linear_weights", "register_vllm"]
 
 
 def register_vllm() -> None:
-    """Keep linear weights loadable on vLLM's CPU build; other builds are not changed, and vLLM is not imported here."""
+    """Change vLLM's CPU build as below; other builds are not changed, and vLLM is not imported here."""
     wrapt.register_post_import_hook(keep_linear_weights, "vllm.model_executor.layers.utils")
+    wrapt.register_post_import_hook(compile_no_ranks, "vllm.v1.sample.sampler")
+
+
+def compile_no_ranks(module: Any) -> None:
+    """Make vLLM's CPU build count the ranks of sampled tokens without a compiler.
+
+    vLLM compiles this one line, a comparison and a sum, whatever `enforce_eager` says (v1/sample/ops/logprobs.py:10):
+    a C++ compiler works 16 s for it before the first step on a machine, and later runs load torch's compiler for 4 s.
+    """
+    compiled = getattr(module, "batched_count_greater_than", None)
+    plain = getattr(compiled, "_torchdynamo_orig_callable", None)
+    if plain is not None and module.current_platform.is_cpu():
+        module.batched_count_greater_than = plain
 
 
 def keep_linear_weights(module: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from forked import run
@@ -97,6 +97,30 @@ def test_linear_patch_leaves_a_vllm_that_keeps_weights_alone() -> None:
     module.dispatch_cpu_unquantized_gemm = dispatch_cpu_unquantized_gemm
     vllm_plugin.keep_linear_weights(module)
     assert module.dispatch_cpu_unquantized_gemm is dispatch_cpu_unquantized_gemm
+
+
+def test_ranks_are_counted_without_a_compiler_on_the_cpu() -> None:
+    done = run(
+        "import torch; from ragen_verl.vllm_plugin import register_vllm; register_vllm()\n"
+        "from vllm.v1.sample import sampler\n"
+        "logits = torch.tensor([[3.0, 1.0, 2.0], [5.0, 6.0, 5.5]])\n"
+        "print(sampler.batched_count_greater_than(logits, torch.tensor([[2.0], [6.0]])).tolist())\n"
+        "print(hasattr(sampler.batched_count_greater_than, '_torchdynamo_orig_callable'))"
+    )
+    assert done.stdout.splitlines() == ["[2, 1]", "False"], done.stderr
+
+
+def test_ranks_stay_compiled_elsewhere() -> None:
+    module = ModuleType("vllm.v1.sample.sampler")
+    module.batched_count_greater_than = compiled = SimpleNamespace(_torchdynamo_orig_callable=len)
+    module.current_platform = SimpleNamespace(is_cpu=lambda: False)
+    vllm_plugin.compile_no_ranks(module)
+    assert module.batched_count_greater_than is compiled
+    module.current_platform = SimpleNamespace(is_cpu=lambda: True)
+    vllm_plugin.compile_no_ranks(module)
+    assert module.batched_count_greater_than is len
+    vllm_plugin.compile_no_ranks(module)  # a vLLM that compiles nothing
+    assert module.batched_count_greater_than is len
 
 
 def test_device_is_both_a_device_and_an_index() -> None:

@@ -10,12 +10,12 @@ from ragen_verl.config.schema import FILLED, at_least, one_of
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import HELD_OUT_SUCCESS
 
-__all__ = ["Comparison", "Cost", "Curve", "Event", "Protocol", "Statistic"]
+__all__ = ["SCALES", "Comparison", "Cost", "Curve", "Event", "Protocol", "Statistic"]
 
-SEED_DISTANCE = 1_000_000
+_SEED_DISTANCE = 1_000_000
 """The least distance between two seeds of a protocol: a run uses steps * groups seeds, and a refill uses more."""
 
-LEAST_SEEDS = 5
+_LEAST_SEEDS = 5
 
 SCALES = ("nano", "paper")
 
@@ -181,7 +181,7 @@ class Protocol:
     rule: str = field(metadata=FILLED)
     cost: Cost
     statistic: Statistic = field(default_factory=lambda: Statistic(metric=HELD_OUT_SUCCESS))
-    least_seeds: int = field(default=LEAST_SEEDS, metadata=at_least(LEAST_SEEDS))
+    least_seeds: int = field(default=_LEAST_SEEDS, metadata=at_least(_LEAST_SEEDS))
     published_is: str = field(default="best", metadata=one_of("best", "final"))
     noise: dict[str, float] = field(default_factory=dict)
     noise_from: str = ""
@@ -218,10 +218,10 @@ class Protocol:
         if len(seeds) < self.least_seeds:
             raise RecipeError(f"seeds of {name} are {len(seeds)} and its protocol needs {self.least_seeds}.")
         for one, other in pairwise(sorted(seeds)):
-            if other - one < SEED_DISTANCE:
+            if other - one < _SEED_DISTANCE:
                 raise RecipeError(
                     f"seeds of {name}: {one} and {other} are {other - one} apart, and runs could meet the same initial "
-                    f"states: put seeds {SEED_DISTANCE} apart."
+                    f"states: put seeds {_SEED_DISTANCE} apart."
                 )
         used = [
             *(variant for one in self.comparisons for variant in one.variants),

@@ -18,9 +18,11 @@ from ragen_verl.config.diagnostics import Stop
 from ragen_verl.diagnostics.series import number
 from ragen_verl.names import EARLY_STOPPED, EMPTY_STEP, HELD_OUT, REWARD_STD, SUCCESS
 
-BASELINE_STEPS = 10  # the baseline is the mean of these steps; a step in which the filter kept nothing does not count
-STD_RATIO = 0.1
-LOW_SUCCESS = 0.01
+__all__ = ["EarlyStop"]
+
+_BASELINE_STEPS = 10  # the baseline is the mean of these steps; a step in which the filter kept nothing does not count
+_STD_RATIO = 0.1
+_LOW_SUCCESS = 0.01
 
 
 class EarlyStop:
@@ -51,16 +53,16 @@ class EarlyStop:
         for name in metrics:
             if name.startswith(f"{HELD_OUT}/") and name.endswith(f"/{SUCCESS}") and name.count("/") == 2:
                 value = number(metrics, name)
-                low = value is not None and value < LOW_SUCCESS
+                low = value is not None and value < _LOW_SUCCESS
                 self._low_success[name] = self._low_success.get(name, 0) + 1 if low else 0
         self.reason = self.reason or self._rule()
         return self.reason
 
     def _count_std(self, std: float) -> None:
-        if len(self._baseline) < BASELINE_STEPS:
+        if len(self._baseline) < _BASELINE_STEPS:
             self._baseline.append(std)
             return
-        self._low_std = self._low_std + 1 if std < STD_RATIO * fmean(self._baseline) else 0
+        self._low_std = self._low_std + 1 if std < _STD_RATIO * fmean(self._baseline) else 0
 
     def _rule(self) -> str | None:
         counts = {

@@ -26,7 +26,7 @@ from ragen_verl.runs.sweep import Sweep
 
 __all__ = ["Judged", "Judgement", "LevelJudged", "Warnings", "judge_result"]
 
-Run = Mapping[str, Any]
+_Run = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Warnings:
     false: int
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> Warnings:
+    def of(cls, runs: Sequence[_Run]) -> Warnings:
         """From the runs of a result."""
         fallen = [run for run in runs if run["collapsed"] is not None]
         leads = sorted(run["collapsed"] - run["warned"] for run in fallen if run["warned"] < run["collapsed"])
@@ -157,7 +157,7 @@ def judge_result(sweep: Sweep, result: Mapping[str, Any]) -> Judgement:
         result: what `collect` made of its runs.
     """
     protocol = sweep.protocol
-    by_variant: dict[str, dict[int, Run]] = {variant: {} for variant in sweep.variants}
+    by_variant: dict[str, dict[int, _Run]] = {variant: {} for variant in sweep.variants}
     for run in result["runs"]:
         if run["variant"] in by_variant:
             by_variant[run["variant"]][run["seed"]] = run
@@ -192,7 +192,7 @@ def _decision(deciding: Sequence[Judged], any_run: bool) -> Decision:
 class _Draft:
     """A comparison before the correction for the others."""
 
-    def __init__(self, comparison: Comparison, protocol: Protocol, runs: Mapping[str, Mapping[int, Run]]) -> None:
+    def __init__(self, comparison: Comparison, protocol: Protocol, runs: Mapping[str, Mapping[int, _Run]]) -> None:
         self.comparison, self.protocol = comparison, protocol
         self.statistic = protocol.statistic_of(comparison)
         self.name = label(self.statistic)
@@ -260,7 +260,7 @@ class _Draft:
         return np.array([column[:least] for column in columns]).T
 
 
-def _has(run: Run, name: str) -> bool:
+def _has(run: _Run, name: str) -> bool:
     return run["values"].get(name) is not None
 
 
@@ -277,7 +277,7 @@ def _state_means(evaluations: Sequence[Mapping[str, Any]]) -> dict[tuple[str, in
     return {state: float(np.mean([one[state] for one in found])) for state in shared}
 
 
-def _level(sweep: Sweep, variant: str, panel: str, published: float, runs: Sequence[Run]) -> LevelJudged:
+def _level(sweep: Sweep, variant: str, panel: str, published: float, runs: Sequence[_Run]) -> LevelJudged:
     protocol, is_best = sweep.protocol, sweep.protocol.published_is == "best"
     if is_best:
         values = [run["best"][panel] for run in runs if panel in run["best"]]

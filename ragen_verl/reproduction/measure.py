@@ -17,7 +17,7 @@ from ragen_verl.runs.folder import RunFolder
 
 __all__ = ["NotMeasured", "event_step", "label", "measured", "statistics_of", "unpacked"]
 
-CURVE_POINTS = 40
+_CURVE_POINTS = 40
 """Of a panel's curve in a result; held-out ones, which have fewer, are kept whole."""
 
 
@@ -25,7 +25,7 @@ class NotMeasured(Exception):
     """A finished run has no value of a statistic, and would have none if it were repeated."""
 
 
-Rows = Sequence[Mapping[str, Any]]
+_Rows = Sequence[Mapping[str, Any]]
 
 
 def statistics_of(protocol: Protocol) -> dict[str, Statistic]:
@@ -54,7 +54,7 @@ def _event_label(event: Event) -> str:
     return f"{event.metric} {side} {share}"
 
 
-def event_step(rows: Rows, event: Event) -> int | None:
+def event_step(rows: _Rows, event: Event) -> int | None:
     """The first of `event.hold` logged values in a row beyond the line; None if that never happens."""
     first, best, since, count = None, None, None, 0
     for row in rows:
@@ -103,7 +103,7 @@ def measured(folder: RunFolder, protocol: Protocol, panels: Mapping[str, str]) -
     }
 
 
-def _value(folder: RunFolder, rows: Rows, one: Statistic, collapsed: int | None, steps: int) -> Any:
+def _value(folder: RunFolder, rows: _Rows, one: Statistic, collapsed: int | None, steps: int) -> Any:
     if one.kind in ("collapse", "lead"):
         at = event_step(rows, one.event) if one.event else collapsed
         if one.kind == "collapse":
@@ -129,14 +129,14 @@ def _value(folder: RunFolder, rows: Rows, one: Statistic, collapsed: int | None,
         raise NotMeasured(f"no trajectory with {one.metric}") from error
 
 
-def _series(rows: Rows, metric: str) -> tuple[list[int], list[float]]:
+def _series(rows: _Rows, metric: str) -> tuple[list[int], list[float]]:
     if metric == "step":
         return [row["step"] for row in rows], [float(row["step"]) for row in rows]
     found = [(row["step"], row[metric]) for row in rows if metric in row]
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _correlation(rows: Rows, metric: str, against: str) -> float | None:
+def _correlation(rows: _Rows, metric: str, against: str) -> float | None:
     """Spearman's; None for fewer than three steps with both, or where one of them never changes."""
     pairs = [(row[metric], row[against]) for row in rows if metric in row and against in row]
     if len(pairs) < 3 or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
@@ -176,7 +176,7 @@ def unpacked(packed: Mapping[str, Any]) -> dict[tuple[str, int], float]:
     return dict(zip(states, means, strict=True))
 
 
-def _curve(rows: Rows, metric: str) -> list[list[float]]:
+def _curve(rows: _Rows, metric: str) -> list[list[float]]:
     steps, values = _series(rows, metric)
-    every = -(-len(steps) // CURVE_POINTS) if steps else 1
+    every = -(-len(steps) // _CURVE_POINTS) if steps else 1
     return [[step, float(f"{value:.4g}")] for step, value in list(zip(steps, values, strict=True))[::every]]

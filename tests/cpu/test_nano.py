@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nano_model.build import Recipe, Stage, build, content_key
 from nano_model.demonstrations import demonstrate, encode, generate, words
 from nano_model.episodes import scripted
-from nano_model.evaluate import evaluate
+from nano_model.evaluate import played, score
 from nano_model.model import nano_config, nano_model
 from nano_model.phrases import phrases
 from nano_model.players import CHARACTERS, Mix, respond
@@ -233,14 +233,14 @@ def test_shipped_weights_are_small_and_exact(model, tokenizer):
 @pytest.mark.parametrize("name", ["FrozenLake", pytest.param("Sokoban", marks=pytest.mark.slow), "Bandit"])
 def test_shipped_model_starts_formatted_and_with_room(model, tokenizer, name):
     world = next(world for world in WORLDS if world.name == name)
-    score = evaluate(model, tokenizer, world, episodes=64, temperature=1.0)
-    assert score.valid >= 0.9
-    assert 0.02 <= score.success <= 0.7
+    found = score(played(model, tokenizer, world, episodes=64, temperature=1.0))
+    assert found.valid >= 0.9
+    assert 0.02 <= found.success <= 0.7
 
 
 @pytest.mark.slow
 def test_careful_answers_win_more(model, tokenizer):
     free, careful = (
-        evaluate(model, tokenizer, WORLDS[0], episodes=64, temperature=0.5, prefix=prefix) for prefix in ("", "P")
+        score(played(model, tokenizer, WORLDS[0], episodes=64, temperature=0.5, prefix=prefix)) for prefix in ("", "P")
     )
     assert careful.success >= free.success + 0.15

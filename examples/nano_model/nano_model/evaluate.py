@@ -83,44 +83,6 @@ def sample(
     return responses
 
 
-def evaluate(
-    model: PreTrainedModel,
-    tokenizer: Any,
-    world: World,
-    *,
-    episodes: int = 256,
-    temperature: float = 1.0,
-    think: bool = True,
-    prefix: str = "",
-    first_seed: int = EVALUATION_SEEDS,
-    max_tokens: int = 96,
-    seed: int = 0,
-) -> Score:
-    """How well the model plays one episode on each of `episodes` seeds; the arguments are those of `played`."""
-    found = played(
-        model,
-        tokenizer,
-        world,
-        episodes=episodes,
-        temperature=temperature,
-        think=think,
-        prefix=prefix,
-        first_seed=first_seed,
-        max_tokens=max_tokens,
-        seed=seed,
-    )
-    turns = [turn for one in found for turn in one.turns]
-    rows = [rows_of(one)[0] for one in found]
-    return Score(
-        success=sum(one.success for one in found) / episodes,
-        valid=sum(turn.valid for turn in turns) / len(turns),
-        ret=sum(one.ret for one in found) / episodes,
-        turns=len(turns) / episodes,
-        tokens=sum(len(row.prompt_ids) + len(row.response_ids) for row in rows) / episodes,
-        said=sum(len(turn.response_ids) for turn in turns) / episodes,
-    )
-
-
 def played(
     model: PreTrainedModel,
     tokenizer: Any,
@@ -183,6 +145,20 @@ async def _play_all(
         return await asyncio.gather(*map(one, range(len(seeds))))
 
 
+def score(found: Sequence[Trajectory]) -> Score:
+    """Averages over one episode or more."""
+    turns = [turn for one in found for turn in one.turns]
+    rows = [rows_of(one)[0] for one in found]
+    return Score(
+        success=sum(one.success for one in found) / len(found),
+        valid=sum(turn.valid for turn in turns) / len(turns),
+        ret=sum(one.ret for one in found) / len(found),
+        turns=len(turns) / len(found),
+        tokens=sum(len(row.prompt_ids) + len(row.response_ids) for row in rows) / len(found),
+        said=sum(len(turn.response_ids) for turn in turns) / len(found),
+    )
+
+
 _COMMAND = "python -m nano_model.evaluate"
 # World, form of the protocol, and what an answer is made to begin with to see what the careful player in it can do.
 _TABLE = (
@@ -205,11 +181,11 @@ def table(model: PreTrainedModel, tokenizer: Any, episodes: int) -> list[dict[st
     rows = []
     for name, think, prefix in _TABLE:
         for temperature in _TEMPERATURES:
-            score = evaluate(
-                model, tokenizer, by_name[name], episodes=episodes, temperature=temperature, think=think, prefix=prefix
-            )
-            head = {"world": name, "think": think, "prefix": prefix, "temperature": temperature, "episodes": episodes}
-            rows.append(head | {key: round(value, 4) for key, value in asdict(score).items()})
+            world = by_name[name]
+            options: dict[str, Any] = {"think": think, "prefix": prefix, "temperature": temperature}
+            found = score(played(model, tokenizer, world, episodes=episodes, **options))
+            head = {"world": name, **options, "episodes": episodes}
+            rows.append(head | {key: round(value, 4) for key, value in asdict(found).items()})
     return rows
 
 

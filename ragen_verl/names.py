@@ -35,6 +35,7 @@ __all__ = [
     "REWARD_STD",
     "ROLLOUT",
     "SECONDS",
+    "SEPARATE_TRAINER",
     "SFT_LOSS",
     "SFT_LR",
     "SHARED",
@@ -56,7 +57,7 @@ __all__ = [
 AGENT_LOOP = "ragen"
 """The agent loop in verl's registry."""
 
-TRAINER, ASYNC_TRAINER = "ragen_sync", "ragen_async"
+TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER = "ragen_sync", "ragen_async", "ragen_separate"
 """The trainers in verl's registry: `trainer.v1.trainer_mode`."""
 
 ESTIMATOR = "ragen_advantage"

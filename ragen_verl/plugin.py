@@ -14,7 +14,7 @@ from typing import Any
 
 import wrapt
 
-from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, TRAINER
+from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
 from ragen_verl.plugins import load_plugins
 
 __all__ = ["STATUS", "register_verl"]
@@ -38,7 +38,8 @@ def register_verl() -> None:
     wrapt.register_post_import_hook(_register_agent_loop, "verl.experimental.agent_loop.agent_loop")
     wrapt.register_post_import_hook(_register_losses, "verl.trainer.ppo.core_algos")
     wrapt.register_post_import_hook(_register_estimators, "verl.trainer.ppo.core_algos")
-    STATUS["registered"] += [f"trainer:{TRAINER}", f"trainer:{ASYNC_TRAINER}", f"agent_loop:{AGENT_LOOP}"]
+    trainers = [f"trainer:{name}" for name in (TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER)]
+    STATUS["registered"] += [*trainers, f"agent_loop:{AGENT_LOOP}"]
 
 
 def _register_agent_loop(module: Any) -> None:

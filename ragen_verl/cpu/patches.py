@@ -46,6 +46,8 @@ def apply_verl_patches() -> list[str]:
     if _DRIVER in (*sys.orig_argv, sys.argv[0]):  # the latter in a process that was forked
         # Ray gives out no more devices than this names, and refuses to start; those of a recipe for the CPU are logical
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        # Ray would join a cluster that runs on this machine, and refuse the recipe's numbers of cores and devices
+        os.environ.setdefault("RAY_ADDRESS", "local")
     if _DRIVER in sys.orig_argv:
         fork_server.start()  # at the very start of a training, so that it imports at the same time as the driver
     _set_environment()

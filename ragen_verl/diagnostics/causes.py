@@ -319,8 +319,8 @@ _FEW_LEFT = 0.5  # of the samples; weights that are cut at 2 reach it when about
 @cause(
     "stale_samples",
     reads=(STALENESS_MEAN, EFFECTIVE_SAMPLES),
-    advice="Lower trainer.v1.sampler.max_off_policy_threshold or trainer.v1.colocate_async.num_warmup_batches, lower "
-    "the learning rate, or train with mode=sync.",
+    advice="Lower trainer.v1.sampler.max_off_policy_threshold or num_warmup_batches (trainer.v1.colocate_async, or "
+    "separate_async with mode=separate), lower the learning rate, or train with mode=sync.",
 )
 def stale_samples(trace: Trace) -> Evidence | None:
     """Asynchronous training learns from what much older weights played; a note while performance is held."""

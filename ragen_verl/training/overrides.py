@@ -29,7 +29,8 @@ class WorkerGroupProxy:
 
     Args:
         group: verl's worker group.
-        values: values for `extra_info` of the batch of every call (`global_batch_size`, `micro_batch_size_per_gpu`).
+        values: values for `extra_info` of the batch of every call that has one (`global_batch_size`,
+            `micro_batch_size_per_gpu`).
     """
 
     def __init__(self, group: Any, values: dict[str, Any]) -> None:
@@ -38,9 +39,10 @@ class WorkerGroupProxy:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._group, name)
 
-        def call(batch: Any, *args: Any, **kwargs: Any) -> Any:
-            batch.extra_info.update(self._values)
-            return method(batch, *args, **kwargs)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if args and hasattr(args[0], "extra_info"):  # a batch; verl also makes calls without one
+                args[0].extra_info.update(self._values)
+            return method(*args, **kwargs)
 
         return call
 

@@ -1,20 +1,26 @@
-"""The two trainers that verl finds by name: one waits for a step's groups, one trains on those that have ended."""
+"""The trainers that verl finds by name: one waits for a step's groups, two train on those that have ended."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ray
+from omegaconf import DictConfig
 from transfer_queue import KVBatchMeta
+from verl.plugin.platform import get_platform
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from ragen_verl.names import ASYNC_TRAINER, TRAINER
+from ragen_verl.errors import RecipeError
+from ragen_verl.names import ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
 from ragen_verl.training.batch import TrajectoryBatch
+from ragen_verl.training.overrides import configured
 from ragen_verl.training.staleness import staleness
 from ragen_verl.training.trainer import AgentTrainer
 
-__all__ = ["RagenAsyncTrainer", "RagenTrainer"]
+__all__ = ["RagenAsyncTrainer", "RagenSeparateTrainer", "RagenTrainer"]
 
 
 @register_trainer(TRAINER)
@@ -24,17 +30,57 @@ class RagenTrainer(AgentTrainer, PPOTrainerSync):
     mode = "sync"
 
 
-@register_trainer(ASYNC_TRAINER)
-class RagenAsyncTrainer(AgentTrainer, PPOTrainerColocateAsync):
-    """`trainer.v1.trainer_mode: ragen_async`: groups are in flight all the time, a step takes the oldest finished ones.
+class _OldestGroupsTrainer(AgentTrainer):
+    """Groups are in flight all the time, a step takes the oldest finished ones (`ragen_verl.training.oldest_groups`).
 
-    verl pauses the engine while the model is trained. Environments go on, and a request that was cut is continued with
-    the new weights. verl's buffer is `ragen_verl.training.oldest_groups`.
+    A request that a new version of the weights cuts is continued with the new weights.
     """
-
-    mode = "colocate_async"
 
     def _select(self, batch: KVBatchMeta, played: TrajectoryBatch, metrics: dict[str, Any]) -> list[int]:
         """Adds how old the weights are that played the trajectories."""
         metrics.update(staleness(batch, played, self.global_steps))
         return super()._select(batch, played, metrics)
+
+
+@register_trainer(ASYNC_TRAINER)
+class RagenAsyncTrainer(_OldestGroupsTrainer, PPOTrainerColocateAsync):
+    """`trainer.v1.trainer_mode: ragen_async`: trainer and engine share devices, and the engine pauses for the training.
+
+    Environments go on during the pause.
+    """
+
+    mode = "colocate_async"
+
+
+@register_trainer(SEPARATE_TRAINER)
+class RagenSeparateTrainer(_OldestGroupsTrainer, PPOTrainerSeparateAsync):
+    """`trainer.v1.trainer_mode: ragen_separate`: the engine has devices of its own and plays while the trainer trains.
+
+    The trainer's devices have no engine. Weights are pushed after every step.
+    """
+
+    mode = "separate_async"
+
+    def __init__(self, config: DictConfig) -> None:
+        # verl asserts that a step is made of whole PPO mini-batches of which each is sampled alone; here a step is
+        # sampled as one and then divided as the recipe says
+        with configured(config.actor_rollout_ref.actor, ppo_mini_batch_size=config.data.train_batch_size):
+            super().__init__(config)
+
+    def init(self) -> None:
+        """Check first that there are enough devices: Ray would wait for the engine's for ever."""
+        with self.folder.keeps_cause():
+            _check_devices(self.config)
+        super().init()
+
+
+def _check_devices(config: DictConfig) -> None:
+    trainer, engine = config.trainer, config.actor_rollout_ref.rollout
+    training, playing = (block.nnodes * block.n_gpus_per_node for block in (trainer, engine))
+    there = int(ray.cluster_resources().get(get_platform().ray_resource_name(), 0))
+    if training + playing > there:
+        raise RecipeError(
+            f"mode=separate needs {training} devices for the trainer (trainer.nnodes x trainer.n_gpus_per_node) and "
+            f"{playing} for the engine (the same keys in actor_rollout_ref.rollout), and the cluster has {there}: "
+            "lower them, or use mode=async, in which both share devices."
+        )

@@ -1,23 +1,30 @@
-"""Check the trainer of a recipe, and the settings that asynchronous training (`mode=async`) needs.
+"""Check the trainer of a recipe, and the settings that asynchronous training (`mode=async`, `mode=separate`) needs.
 
-verl's asynchronous trainer would accept everything that is refused here. It would then learn something else, or lose
-episodes without a message.
+verl's asynchronous trainers would accept nearly everything that is refused here. They would then learn something else,
+lose episodes without a message, or wait for ever.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ragen_verl.errors import RecipeError
-from ragen_verl.names import ASYNC_TRAINER, TRAINER
+from ragen_verl.errors import RecipeError, adding_package
+from ragen_verl.names import ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
 
 __all__ = ["check_trainer", "warmup_steps"]
 
 _MODE = "trainer.v1.trainer_mode"
-_WARMUP = "trainer.v1.colocate_async.num_warmup_batches"
+_NAMES = {ASYNC_TRAINER: "async", SEPARATE_TRAINER: "separate"}  # trainer -> mode
+_WARMUPS = {
+    ASYNC_TRAINER: "trainer.v1.colocate_async.num_warmup_batches",
+    SEPARATE_TRAINER: "trainer.v1.separate_async.num_warmup_batches",
+}
+_ENGINE = "actor_rollout_ref.rollout"
 _WEIGHTS = ("token", "sequence")
 _CORRECTION = "algorithm.rollout_correction"
 
@@ -54,9 +61,15 @@ _NEEDED = {
 }
 
 
-def _is_asynchronous(config: DictConfig) -> bool:
-    """Whether the recipe trains while episodes are in flight."""
-    return OmegaConf.select(config, _MODE) == ASYNC_TRAINER
+# the same for an engine with devices of its own
+_NEEDED_TO_SEPARATE = {
+    "actor_rollout_ref.hybrid_engine": (False, "nobody would use a second engine on the trainer's devices"),
+    "trainer.v1.separate_async.parameter_sync_step": (1, "the filter needs whole steps"),
+    "trainer.v1.separate_async.hybrid_rollout.enable_switch": (
+        False,
+        "there is no engine on the trainer's devices to switch to",
+    ),
+}
 
 
 def check_trainer(config: DictConfig) -> None:
@@ -66,49 +79,84 @@ def check_trainer(config: DictConfig) -> None:
         RecipeError: one sentence that names the key and what to change.
     """
     found = OmegaConf.select(config, _MODE)
-    if found == "separate_async":
+    if found not in (TRAINER, *_NAMES):
+        known = ", ".join(map(repr, (TRAINER, *_NAMES)))
         raise RecipeError(
-            f"{_MODE} is {found!r}, whose trainer takes the groups of one update at a time, so there is no step to "
-            "filter: use mode=async, on the devices of the trainer, or mode=sync."
+            f"{_MODE} is {found!r} but a recipe with a ragen block needs one of {known}: leave it out, and use "
+            "mode=async or mode=separate for asynchronous training."
         )
-    if found not in (TRAINER, ASYNC_TRAINER):
+    if found in _NAMES:
+        _check_asynchronous(config, _NAMES[found], _WARMUPS[found])
+    if found == SEPARATE_TRAINER:
+        _check_separate(config)
+    elif not OmegaConf.select(config, "actor_rollout_ref.hybrid_engine"):
         raise RecipeError(
-            f"{_MODE} is {found!r} but a recipe with a ragen block needs {TRAINER!r} or {ASYNC_TRAINER!r}: leave it "
-            "out, and use mode=async for asynchronous training."
+            "actor_rollout_ref.hybrid_engine is false but the engine shares the trainer's devices: leave it out, or "
+            "use mode=separate."
         )
-    if found == ASYNC_TRAINER:
-        _check_asynchronous(config)
 
 
 def warmup_steps(config: DictConfig) -> int:
     """How many steps' groups are drawn before the first update; the data stream is ahead by that number."""
-    return math.ceil(OmegaConf.select(config, _WARMUP)) if _is_asynchronous(config) else 0
+    warmup = _WARMUPS.get(OmegaConf.select(config, _MODE))
+    return math.ceil(OmegaConf.select(config, warmup)) if warmup else 0
 
 
-def _check_asynchronous(config: DictConfig) -> None:
-    for key, (wanted, why) in _NEEDED.items():
-        value = OmegaConf.select(config, key)
-        if value != wanted:
-            raise RecipeError(
-                f"{key} is {_yaml(value)} but has to be {_yaml(wanted)} with mode=async, since {why}: set it, or use "
-                "mode=sync."
-            )
+def _check_asynchronous(config: DictConfig, mode: str, warmup: str) -> None:
+    _check_needed(config, mode, _NEEDED)
     weights = OmegaConf.select(config, f"{_CORRECTION}.rollout_is")
     if weights not in _WEIGHTS:
         raise RecipeError(
-            f"{_CORRECTION}.rollout_is is {_yaml(weights)} but mode=async trains on samples of older weights, which "
+            f"{_CORRECTION}.rollout_is is {_yaml(weights)} but mode={mode} trains on samples of older weights, which "
             f"need importance weights: set it to {' or '.join(_WEIGHTS)}, or use mode=sync."
         )
     if (size := config.data.gen_batch_size) not in (None, 1):
         raise RecipeError(
-            f"data.gen_batch_size is {size} but with mode=async groups come off the data stream one by one: leave it "
+            f"data.gen_batch_size is {size} but with mode={mode} groups come off the data stream one by one: leave it "
             "out."
         )
-    warmup = OmegaConf.select(config, _WARMUP)
-    if not isinstance(warmup, int | float) or isinstance(warmup, bool) or warmup < 0:
+    steps = OmegaConf.select(config, warmup)
+    if not isinstance(steps, int | float) or isinstance(steps, bool) or steps < 0:
+        raise RecipeError(f"{warmup} is {_yaml(steps)} but has to be 0 or more: steps of groups in flight beforehand.")
+
+
+def _check_separate(config: DictConfig) -> None:
+    _check_needed(config, "separate", _NEEDED_TO_SEPARATE)
+    engine = config.actor_rollout_ref.rollout
+    devices = engine.nnodes * engine.n_gpus_per_node
+    parts = engine.tensor_model_parallel_size * engine.data_parallel_size * engine.pipeline_model_parallel_size
+    if devices < 1 or devices % parts:
         raise RecipeError(
-            f"{_WARMUP} is {_yaml(warmup)} but has to be 0 or more: steps of groups in flight beforehand."
+            f"{_ENGINE}.nnodes is {engine.nnodes} and n_gpus_per_node is {engine.n_gpus_per_node}, but with "
+            f"mode=separate the engine needs one replica or more of {parts} devices of its own: set both."
         )
+    backend = engine.checkpoint_engine.backend
+    if backend == "naive":
+        raise RecipeError(
+            f"{_ENGINE}.checkpoint_engine.backend is naive but cannot reach an engine on other devices: leave out what "
+            "mode=separate sets (gloo), or use nccl."
+        )
+    if backend == "nccl" and find_spec("cupy") is None:
+        raise RecipeError(
+            f"{_ENGINE}.checkpoint_engine.backend is nccl, which needs cupy: {adding_package('cupy-cuda13x')}, or "
+            "leave it out, and gloo is used."
+        )
+    model = config.actor_rollout_ref.model
+    if model.lora_rank > 0 and not model.lora.get("merge", False):
+        raise RecipeError(
+            "actor_rollout_ref.model.lora_rank is set, and with mode=separate verl would push weights without the "
+            "adapter: use mode=async, or set actor_rollout_ref.model.lora.merge to true."
+        )
+
+
+def _check_needed(config: DictConfig, mode: str, needed: Mapping[str, tuple[Any, str]]) -> None:
+    for key, (wanted, why) in needed.items():
+        value = OmegaConf.select(config, key)
+        if value != wanted:
+            raise RecipeError(
+                f"{key} is {_yaml(value)} but has to be {_yaml(wanted)} with mode={mode}, since {why}: set it, or use "
+                "mode=sync."
+            )
 
 
 def _yaml(value: Any) -> str:

@@ -82,4 +82,6 @@ def test_a_head_of_a_cluster_is_no_machine_of_its_own(folder: str, tmp_path: Pat
     monkeypatch.delenv("RAY_ADDRESS")
     (tmp_path / "ray").mkdir()
     write_ray_address("192.0.2.1:6379")
-    assert cluster.joins_a_cluster()
+    for cpu_build in (False, True):  # vLLM's build for CPUs has no use for a cluster's devices
+        monkeypatch.setattr(cluster, "_is_for_cpus", lambda found=cpu_build: found)
+        assert cluster.joins_a_cluster() is not cpu_build

@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.train, pytest.mark.slow]
 
 GROUPS, MEMBERS, STEPS = 4, 4, 4
 SMALL = [
-    "mode=async",
     "trainer.val_before_train=false",
     "ragen.val.envs.0.groups=8",
     "trainer.save_freq=2",
@@ -27,8 +26,9 @@ SMALL = [
 ]
 
 
-def steps_of(run: Path, last: int) -> list[dict]:
-    return trained("nano/frozen_lake", run, *SMALL, f"trainer.total_training_steps={last}", f"trainer.test_freq={last}")
+def steps_of(run: Path, last: int, *overrides: str) -> list[dict]:
+    end = [f"trainer.total_training_steps={last}", f"trainer.test_freq={last}"]
+    return trained("nano/frozen_lake", run, *SMALL, *overrides, *end)
 
 
 def groups_of(run: Path, step: int) -> list[int]:
@@ -41,10 +41,11 @@ def groups_of(run: Path, step: int) -> list[int]:
     return sorted(set(seeds))
 
 
-def test_asynchronous_steps_are_filtered_weighed_and_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["async", "separate"])
+def test_asynchronous_steps_are_filtered_weighed_and_resumed(tmp_path: Path, mode: str) -> None:
     run = tmp_path / "run"
-    steps_of(run, STEPS - 1)
-    rows = steps_of(run, STEPS)  # goes on behind the checkpoint of the last step
+    steps_of(run, STEPS - 1, f"mode={mode}")
+    rows = steps_of(run, STEPS, f"mode={mode}")  # goes on behind the checkpoint of the last step
     assert [row["step"] for row in rows] == [*range(1, STEPS + 1)]
     for row in rows:
         assert row["rollout/filter_kept_count"] <= GROUPS / 2
@@ -57,3 +58,11 @@ def test_asynchronous_steps_are_filtered_weighed_and_resumed(tmp_path: Path) -> 
     played = [seed for step in range(1, STEPS + 1) for seed in groups_of(run, step)]
     assert len(played) == len(set(played))  # no group is trained on twice, a resumed one neither
     assert rows[-1]["val-env/episodes"] == 8
+
+
+def test_a_separate_engine_has_the_trainers_weights(tmp_path: Path) -> None:
+    warmup = "trainer.v1.separate_async.num_warmup_batches=0"  # so that every episode is played with the newest weights
+    rows = steps_of(tmp_path / "run", STEPS, "mode=separate", warmup)
+    assert [row["rollout/staleness_max"] for row in rows] == [0.0] * STEPS
+    assert all(row["drift/tokens"] > 100 and row["drift/max"] < 1e-3 for row in rows)
+    assert any(row.get("actor/grad_norm", 0) > 0 for row in rows[:-1])

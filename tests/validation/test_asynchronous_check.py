@@ -11,11 +11,17 @@ from ragen_verl.validation.asynchronous import warmup_steps
 from ragen_verl.validation.recipe import check
 
 CORRECTION = "algorithm.rollout_correction"
+ENGINE = "actor_rollout_ref.rollout"
 
 
 @pytest.fixture(scope="module")
 def recipe() -> DictConfig:
     return composed("nano/frozen_lake", "mode=async")
+
+
+@pytest.fixture(scope="module")
+def separate() -> DictConfig:
+    return composed("nano/frozen_lake", "mode=separate")
 
 
 def test_the_mode_passes_and_says_which_trainer(recipe: DictConfig) -> None:
@@ -56,8 +62,9 @@ def test_what_works_asynchronously_passes(recipe: DictConfig, override: str) -> 
         ("trainer.v1.sampler.custom_sampler.name=Mine", "has to be OldestGroups"),
         ("data.gen_batch_size=4", "one by one: leave it out"),
         ("trainer.v1.colocate_async.num_warmup_batches=-1", "0 or more"),
-        ("trainer.v1.trainer_mode=colocate_async", "needs 'ragen_sync' or 'ragen_async'"),
-        ("trainer.v1.trainer_mode=separate_async", "no step to filter: use mode=async"),
+        ("trainer.v1.trainer_mode=colocate_async", "needs one of 'ragen_sync', 'ragen_async', 'ragen_separate'"),
+        ("trainer.v1.trainer_mode=separate_async", "use mode=async or mode=separate"),
+        ("actor_rollout_ref.hybrid_engine=false", "use mode=separate"),
     ],
 )
 def test_what_cannot_work_asynchronously_is_refused(recipe: DictConfig, override: str, words: str) -> None:
@@ -65,8 +72,41 @@ def test_what_cannot_work_asynchronously_is_refused(recipe: DictConfig, override
         check(changed(recipe, override), template=False)
 
 
-def test_groups_drawn_ahead_count_as_seeds_of_training(recipe: DictConfig) -> None:
-    assert warmup_steps(changed(recipe, "trainer.v1.colocate_async.num_warmup_batches=1.5")) == 2
+def test_an_engine_on_devices_of_its_own_passes(separate: DictConfig) -> None:
+    check(separate, template=False)
+    verl_accepts(separate)
+    assert separate.trainer.v1.trainer_mode == "ragen_separate"
+    check(changed(separate, f"{ENGINE}.n_gpus_per_node=4", f"{ENGINE}.tensor_model_parallel_size=2"), template=False)
+    for mode, devices in (("sync", 2), ("async", 2), ("separate", 3)):
+        recipe = composed("nano/frozen_lake", f"mode={mode}", "trainer.n_gpus_per_node=2")
+        assert recipe.ray_kwargs.ray_init.num_gpus == devices
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("actor_rollout_ref.hybrid_engine=true", "has to be false with mode=separate"),
+        ("trainer.v1.separate_async.parameter_sync_step=2", "the filter needs whole steps"),
+        ("trainer.v1.separate_async.hybrid_rollout.enable_switch=true", "no engine on the trainer's devices"),
+        ("trainer.v1.separate_async.num_warmup_batches=-1", "0 or more"),
+        (f"{CORRECTION}.rollout_is=null", "mode=separate trains on samples of older weights"),
+        (f"{ENGINE}.nnodes=0", "one replica or more of 1 devices of its own"),
+        (f"{ENGINE}.tensor_model_parallel_size=2", "one replica or more of 2 devices of its own"),
+        (f"{ENGINE}.checkpoint_engine.backend=naive", "cannot reach an engine on other devices"),
+        (f"{ENGINE}.checkpoint_engine.backend=nccl", "needs cupy: make add PACKAGE=cupy-cuda13x"),
+        ("actor_rollout_ref.model.lora_rank=8", "weights without the adapter"),
+    ],
+)
+def test_what_no_separate_engine_can_do_is_refused(separate: DictConfig, override: str, words: str) -> None:
+    with refused(words):
+        check(changed(separate, override), template=False)
+
+
+@pytest.mark.parametrize("mode", ["async", "separate"])
+def test_groups_drawn_ahead_count_as_seeds_of_training(mode: str) -> None:
+    recipe = composed("nano/frozen_lake", f"mode={mode}")
+    warmup = {"async": "colocate_async", "separate": "separate_async"}[mode]
+    assert warmup_steps(changed(recipe, f"trainer.v1.{warmup}.num_warmup_batches=1.5")) == 2
     assert warmup_steps(composed("nano/frozen_lake")) == 0
     steps, groups = recipe.trainer.total_training_steps, 16
     held_out = f"ragen.val.seed={10000 + steps * groups}"

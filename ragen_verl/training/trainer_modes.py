@@ -80,7 +80,7 @@ def _check_devices(config: DictConfig) -> None:
     there = int(ray.cluster_resources().get(get_platform().ray_resource_name(), 0))
     if training + playing > there:
         raise RecipeError(
-            f"mode=separate needs {training} devices for the trainer (trainer.nnodes x trainer.n_gpus_per_node) and "
-            f"{playing} for the engine (the same keys in actor_rollout_ref.rollout), and the cluster has {there}: "
-            "lower them, or use mode=async, in which both share devices."
+            f"mode=separate needs {training} + {playing} devices (trainer.nnodes x n_gpus_per_node and the same of "
+            f"actor_rollout_ref.rollout) and the cluster has {there}: lower them, or use mode=async, in which trainer "
+            "and engine share devices."
         )

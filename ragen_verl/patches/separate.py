@@ -7,7 +7,6 @@ With `actor_rollout_ref.hybrid_engine: false` verl passes print's argument `flus
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import wrapt
@@ -20,10 +19,10 @@ class _Logger(wrapt.ObjectProxy):
         self.__wrapped__.info(*args, **kwargs)
 
 
-def _log_as_verl_asks(module: ModuleType) -> None:
+def _log_as_verl_asks(module: Any) -> None:
     module.logger = _Logger(module.logger)
 
 
-SEPARATE_PATCHES: dict[str, Callable[[ModuleType], None]] = {
+SEPARATE_PATCHES: dict[str, Callable[[Any], None]] = {
     "verl.trainer.ppo.v1.trainer_separate_async": _log_as_verl_asks
 }

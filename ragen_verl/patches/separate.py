@@ -23,6 +23,4 @@ def _log_as_verl_asks(module: Any) -> None:
     module.logger = _Logger(module.logger)
 
 
-SEPARATE_PATCHES: dict[str, Callable[[Any], None]] = {
-    "verl.trainer.ppo.v1.trainer_separate_async": _log_as_verl_asks
-}
+SEPARATE_PATCHES: dict[str, Callable[[Any], None]] = {"verl.trainer.ppo.v1.trainer_separate_async": _log_as_verl_asks}

@@ -32,12 +32,12 @@ class GlooWeights(CheckpointEngine):
     `init_process_group`, `send_weights` or `receive_weights`, and `finalize`, in this order for every push.
 
     Args:
-        bucket_size: verl's, in bytes. It is for the way from the receiver into the engine; here a message is a tensor.
+        bucket_size: not used, since a message is a tensor here; verl gives it to every such engine.
         is_master: whether this is the trainer's first rank.
     """
 
     def __init__(self, bucket_size: int, is_master: bool = False) -> None:
-        self.bucket_size, self.is_master = bucket_size, is_master
+        self.is_master = is_master
         self._store: TCPStore | None = None
         self._group: ProcessGroupGloo | None = None
 

@@ -22,7 +22,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return resources
 
 
-def test_too_few_devices_are_refused_before_ray_waits(cluster: dict[str, float], tmp_path: Path) -> None:
+def test_too_few_devices_are_refused_before_ray_waits(cluster: dict[str, float]) -> None:
     recipe = composed("nano/frozen_lake", "mode=separate")
     cluster["GPU"] = 1.0
     with refused("has 1: lower them, or use mode=async"):

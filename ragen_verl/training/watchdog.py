@@ -79,7 +79,16 @@ class Watchdog(threading.Thread):
             if ray.wait([call], timeout=0)[0]:
                 try:
                     ray.get(call)
+                except ray.exceptions.ActorUnavailableError:
+                    pass  # for a moment, or until Ray knows that its node is gone
                 except ray.exceptions.RayActorError as error:
-                    return f"WorkerDiedError: {actor}: {error}".splitlines()[0]
+                    return f"WorkerDiedError: {actor}: {_told(str(error))}"
                 self._calls[actor] = actor.__ray_ready__.remote()
         return None
+
+
+def _told(error: str) -> str:
+    """What Ray says of an actor's death in one line: what happened, and on which machine if its node has died."""
+    first, *details = (line.strip() for line in error.splitlines())
+    of_node = [line for line in details if line.startswith(("ip:", "The actor died because its node"))]
+    return " ".join([first, *of_node]) if len(of_node) > 1 else first

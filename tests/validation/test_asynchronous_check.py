@@ -107,6 +107,8 @@ def test_groups_drawn_ahead_count_as_seeds_of_training(mode: str) -> None:
     recipe = composed("nano/frozen_lake", f"mode={mode}")
     warmup = {"async": "colocate_async", "separate": "separate_async"}[mode]
     assert warmup_steps(changed(recipe, f"trainer.v1.{warmup}.num_warmup_batches=1.5")) == 2
+    shared = "trainer.v1.colocate_async.num_warmup_batches=3"
+    assert warmup_steps(composed("nano/frozen_lake", f"mode={mode}", shared)) == 3
     assert warmup_steps(composed("nano/frozen_lake")) == 0
     steps, groups = recipe.trainer.total_training_steps, 16
     held_out = f"ragen.val.seed={10000 + steps * groups}"

@@ -154,3 +154,10 @@ def test_the_best_of_a_flat_run_is_above_it() -> None:
     drawn = rng.binomial(256, 0.2, (4_000, 21)).max(axis=1).mean() / 256 - 0.2
     assert best_of_flat(0.2, 256, 21) == pytest.approx(drawn, abs=0.001) == pytest.approx(0.048, abs=0.001)
     assert best_of_flat(0.2, 256, 1) == pytest.approx(0.0)
+
+
+def test_equal_runs_on_one_side_give_an_interval_and_no_warning(recwarn: pytest.WarningsRecorder) -> None:
+    fallen, lasting = [(60, True), (80, True), (100, False)], [(100, False)] * 5
+    found = compare_survival(fallen, lasting)
+    assert found.interval.value == pytest.approx(80 - 100) and found.interval.low < found.interval.value
+    assert not recwarn.list

@@ -2,7 +2,7 @@
 
 verl requires equal parts and adds rows of padding to reach them. The number of rows differs between steps (a filter,
 failed episodes), so the sizes are computed from the rows here, with the least padding. Rows are ordered so that every
-update has its share of each environment and of the padding.
+update has its share of each environment and of the padding, and every micro-batch rows of like length.
 """
 
 from __future__ import annotations
@@ -98,7 +98,10 @@ class StepPlan:
         return self.rows / self.passes[name].updates
 
     def order(self, keys: Sequence[str], lengths: Sequence[int], seed: tuple[int, int]) -> list[int]:
-        """The order of rows for verl: rank after rank, and within a rank update after update.
+        """The order of rows for verl: rank after rank, update after update, and in an update by length.
+
+        A micro-batch is padded to its longest row. In the order of the groups a nano training's update would spend more
+        than a quarter of its time on padding.
 
         Args:
             keys: the keys of all rows; rows of no trajectory in this plan are padding.
@@ -120,7 +123,7 @@ class StepPlan:
             workload = calculate_workload(torch.tensor([lengths[row] for row in mine])).tolist()
             parts = get_seqlen_balanced_partitions(workload, k_partitions=self.ranks, equal_size=True)
             for rank, part in zip(ranks, parts, strict=True):
-                rank += [mine[index] for index in part]
+                rank += sorted((mine[index] for index in part), key=lengths.__getitem__)
         return [row for rank in ranks for row in rank]
 
 

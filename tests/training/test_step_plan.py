@@ -114,6 +114,19 @@ def test_padding_of_three_updates_by_hand() -> None:
     assert sorted(sum(row < 109 for row in update) for update in updates_of(made, "actor", order)) == [36, 36, 37]
 
 
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 500), min_size=6, max_size=60), st.integers(1, 3), st.integers(1, 3))
+def test_rows_of_like_length_share_a_micro_batch(lengths: list[int], ranks: int, updates: int) -> None:
+    made = plan(len(lengths), ranks, actor=ModelPass(updates, 4))
+    keys = [*made.trajectories.row_keys, *(f"pad_{i}_0" for i in range(made.padded - made.rows))]
+    lengths = [*lengths, *[1] * (made.padded - made.rows)]
+    order = made.order(keys, lengths, (0, 1))
+    size = made.per_rank // made.passes["actor"].updates
+    for start in range(0, made.padded, size):
+        ordered = [lengths[row] for row in order[start : start + size]]
+        assert ordered == sorted(ordered)
+
+
 @pytest.mark.parametrize("step", range(5))
 def test_every_update_has_its_share_of_each_environment(step: int) -> None:
     played = trajectories(*["FrozenLake"] * 8, *["Sokoban"] * 8)

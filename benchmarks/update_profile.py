@@ -52,9 +52,9 @@ def shares(model: PreTrainedModel, tokens: torch.Tensor) -> dict[str, float]:
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         update(model, tokens)
     times = {one.key: one.self_cpu_time_total for one in profiler.key_averages()}
-    found = {part: sum(time for name, time in times.items() if word in name) for part, word in PARTS.items()}
-    found["everything else"] = sum(times.values()) - sum(found.values())
-    return {part: value / sum(times.values()) for part, value in found.items()}
+    whole = sum(times.values())
+    found = {part: sum(time for name, time in times.items() if word in name) / whole for part, word in PARTS.items()}
+    return {**found, "everything else": 1 - sum(found.values())}
 
 
 def main() -> None:
@@ -70,7 +70,8 @@ def main() -> None:
         model = AutoModelForCausalLM.from_pretrained(nano_model_path(), dtype=getattr(torch, name))
         found[name] = {"tokens per second": tokens.numel() / seconds(model, tokens), **shares(model, tokens)}
     table = Table("type", *found["float32"], title=f"{options.rows} rows of {options.tokens} tokens")
-    for name, (speed, *parts) in zip(found, map(dict.values, found.values()), strict=True):
+    for name, row in found.items():
+        speed, *parts = row.values()
         table.add_row(name, f"{speed:,.0f}", *(f"{share:.0%}" for share in parts))
     Console().print(table)
     ratio = found["bfloat16"]["tokens per second"] / found["float32"]["tokens per second"]

@@ -33,6 +33,7 @@ __all__ = [
     "LATE",
     "STARTS",
     "WATCH_SECONDS",
+    "again",
     "begin",
     "command",
     "end_group",
@@ -49,7 +50,7 @@ _REFUSED = 2
 WATCH_SECONDS = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 STARTS = 3
-"""At most, where another start may do better (`_again`). Nothing is lost."""
+"""At most, where another start may do better (`again`). Nothing is lost."""
 LATE = "The current node timed out during startup"
 """What Ray says if a busy machine misses its limits of 15 and 30 s (ray/_private/node.py:440)."""
 _TAKEN = "address already in use"
@@ -99,7 +100,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
         for left in reversed(range(STARTS)):
             begins = file.seek(0, os.SEEK_END)
             code = _run(command(recipe, overrides), file, folder, console)
-            if code == 0 or not left or not (reason := _again(folder, begins)):
+            if code == 0 or not left or not (reason := again(_read(folder.log_file, begins))):
                 break
             folder.error.unlink(missing_ok=True)
             say(console, f"{reason} It is started again.", style="yellow")
@@ -224,15 +225,18 @@ def ended_by_signals(more: Mapping[signal.Signals, Callable[[int, Any], None]] |
             signal.signal(one, handler)
 
 
-def _again(folder: RunFolder, begins: int) -> str | None:
-    """Why another start may do better, if it may; `begins` is where the log of this start begins."""
-    with folder.log_file.open("rb") as file:
-        file.seek(begins)
-        log = file.read().decode(errors="replace")
+def again(log: str) -> str | None:
+    """Why another start may do better than one that failed with this log; None if it would not."""
     if LATE in log:
         return "Ray did not start in time, as on a busy machine."
     # verl looks for a free port and binds it some seconds later; a training beside this one may have been faster
     return "Another process took a port that verl had chosen for the run." if _TAKEN in cause(log).lower() else None
+
+
+def _read(file: Path, begins: int) -> str:
+    with file.open("rb") as log:
+        log.seek(begins)
+        return log.read().decode(errors="replace")
 
 
 def _watch(process: subprocess.Popen | ForkedDriver, folder: RunFolder, console: Console) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from ragen_verl.cpu.forked_driver import ForkedDriver
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.launch import LATE, STARTS, begin, command, stop
+from ragen_verl.runs.launch import STARTS, again, begin, command, stop
 
 START = 900
 """Seconds in which a training starts and makes a few steps, however busy the machine is."""
@@ -31,7 +31,7 @@ def trained(
 
 
 def begun(recipe: str, log: Path, *overrides: str, far: Callable[[], object] = lambda: False) -> ForkedDriver:
-    """A training that has ended, or that has come as far as `far` says; Ray that starts too late is started again."""
+    """A training that has ended, or that has come as far as `far` says; a start that had bad luck is repeated."""
     for _ in range(STARTS):
         with log.open("w") as file:
             driver = begin(command(recipe, list(overrides)), file)
@@ -40,7 +40,7 @@ def begun(recipe: str, log: Path, *overrides: str, far: Callable[[], object] = l
         except BaseException:
             stop(driver)
             raise
-        if driver.poll() is None or LATE not in log.read_text():
+        if driver.poll() is None or not again(log.read_text()):
             break
     return driver
 

@@ -52,6 +52,10 @@ def test_what_cannot_decide_is_refused(tmp_path: Path, before: str, after: str, 
         read(tmp_path, SWEEP.replace(before, after, 1))
 
 
+FOLLOW_UPS = ("e2b_filter_or_step",)
+"""These ask what another experiment's first seeds suggested, so they have none of these."""
+
+
 def test_every_item_has_a_protocol() -> None:
     for item in (*NANO, *PAPER):
         assert find(item), item
@@ -91,6 +95,11 @@ def test_shared_runs_have_the_settings_of_their_own_sweep(tmp_path: Path) -> Non
             owner, name = runs.split("/")
             wanted, found = (_settings(one, label, folder) for one, label in ((sweep, variant), (known[owner], name)))
             assert wanted == found, (sweep.name, variant)
+            first = set(known[owner].seeds[: known[owner].protocol.least_seeds])
+            if sweep.name in FOLLOW_UPS:
+                assert not set(sweep.seeds) & first, sweep.name
+            else:
+                assert set(sweep.seeds[: sweep.protocol.least_seeds]) <= set(known[owner].seeds)
 
 
 def _settings(sweep: Sweep, variant: str, folder: RunFolder) -> dict:

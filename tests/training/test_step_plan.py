@@ -44,6 +44,11 @@ def plan(rows: int, ranks: int = 1, **passes: ModelPass) -> StepPlan:
     return StepPlan.of(single_rows(rows), ranks, passes)
 
 
+def padded_keys(made: StepPlan) -> list[str]:
+    """The keys of all rows of a plan, and behind them those of its padding."""
+    return [*made.trajectories.row_keys, *(f"pad_{i}_0" for i in range(made.padded - made.rows))]
+
+
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 
@@ -98,7 +103,7 @@ def updates_of(made: StepPlan, name: str, order: list[int]) -> list[list[int]]:
 @given(st.integers(1, 120), st.integers(1, 3), st.integers(1, 5), st.integers(1, 5), st.integers(0, 99))
 def test_padding_is_spread_over_updates(rows: int, ranks: int, actor: int, critic: int, step: int) -> None:
     made = plan(rows, ranks, actor=ModelPass(actor, 8), critic=ModelPass(critic, None), values=ModelPass())
-    keys = [*made.trajectories.row_keys, *(f"pad_{i}_0" for i in range(made.padded - rows))]
+    keys = padded_keys(made)
     order = made.order(keys, [1 + row % 7 for row in range(made.padded)], (0, step))
     assert sorted(order) == list(range(made.padded))
     for name in ("actor", "critic"):
@@ -109,7 +114,7 @@ def test_padding_is_spread_over_updates(rows: int, ranks: int, actor: int, criti
 
 def test_padding_of_three_updates_by_hand() -> None:
     made = plan(109, actor=ModelPass(3, 16))
-    keys = [*made.trajectories.row_keys, *(f"pad_{i}_0" for i in range(made.padded - 109))]
+    keys = padded_keys(made)
     order = made.order(keys, [1] * made.padded, (0, 1))
     assert sorted(sum(row < 109 for row in update) for update in updates_of(made, "actor", order)) == [36, 36, 37]
 
@@ -118,7 +123,7 @@ def test_padding_of_three_updates_by_hand() -> None:
 @given(st.lists(st.integers(1, 500), min_size=6, max_size=60), st.integers(1, 3), st.integers(1, 3))
 def test_rows_of_like_length_share_a_micro_batch(lengths: list[int], ranks: int, updates: int) -> None:
     made = plan(len(lengths), ranks, actor=ModelPass(updates, 4))
-    keys = [*made.trajectories.row_keys, *(f"pad_{i}_0" for i in range(made.padded - made.rows))]
+    keys = padded_keys(made)
     lengths = [*lengths, *[1] * (made.padded - made.rows)]
     order = made.order(keys, lengths, (0, 1))
     size = made.per_rank // made.passes["actor"].updates
@@ -142,7 +147,7 @@ def test_every_update_has_its_share_of_each_environment(step: int) -> None:
 def test_shares_are_off_by_two_groups_at_most(environments: list[str], updates: int, step: int) -> None:
     played = trajectories(*sorted(environments))
     made = StepPlan.of(played, 1, {"actor": ModelPass(updates, None)})
-    keys = [*played.row_keys, *(f"pad_{i}_0" for i in range(made.padded - made.rows))]
+    keys = padded_keys(made)
     order = made.order(keys, [1] * made.padded, (7, step))
     env = [record["env"] for record in played.records]
     for update in updates_of(made, "actor", order):

@@ -52,7 +52,7 @@ def test_what_cannot_decide_is_refused(tmp_path: Path, before: str, after: str, 
         read(tmp_path, SWEEP.replace(before, after, 1))
 
 
-FOLLOW_UPS = ("e2b_filter_or_step",)
+FOLLOW_UPS = ("e2b_filter_or_step", "e2c_success_at_the_end")
 """These ask what another experiment's first seeds suggested, so they have none of these."""
 
 
@@ -71,7 +71,7 @@ def test_nano_experiments_cover_items_that_there_are() -> None:
 
 def test_an_item_is_found_by_scale() -> None:
     assert [one.name for one in find("ragen_figure9")] == ["ragen_figure9"]
-    names = ["e2_starpo_s", "e2b_filter_or_step", "e5_bandit_risk"]
+    names = ["e2_starpo_s", "e2b_filter_or_step", "e2c_success_at_the_end", "e5_bandit_risk"]
     assert [one.name for one in find("ragen_figure9", "nano")] == names
     with pytest.raises(RecipeError, match="did you mean ragen_figure9"):
         find("ragen_figure99")

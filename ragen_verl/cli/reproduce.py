@@ -192,14 +192,15 @@ def _report(sweep: Sweep, root: Path, out: Path) -> None:
 
 def _list(sweeps: list[Sweep], out: Path) -> None:
     from ragen_verl.reproduction.judgement import judge_result
-    from ragen_verl.reproduction.page import cost
+    from ragen_verl.reproduction.page import cost, states
     from ragen_verl.reproduction.results import read
 
+    results = {one.name: read(one.name, out) for one in sweeps}
+    known = states([judge_result(one, results[one.name]) for one in sweeps])
     rows = [
-        (one.name, ", ".join(one.protocol.covers), one.protocol.scale, cost(one, read(one.name, out)),
-         str(judge_result(one, read(one.name, out)).decision))
+        (one.name, ", ".join(one.protocol.covers), one.protocol.scale, cost(one, results[one.name]), known[one.name])
         for one in sweeps
-    ]  # fmt: skip
+    ]
     console().print(_table(("item", "covers", "scale", "cost", "state"), rows))
 
 

@@ -171,6 +171,7 @@ class Protocol:
         noise_from: the source of that standard deviation.
         curves: curves digitised from the paper's figure.
         covers: further items that the same runs decide.
+        follows: the experiment whose undecided question it asks again, on other seeds.
     """
 
     question: str = field(metadata=FILLED)
@@ -187,6 +188,7 @@ class Protocol:
     noise_from: str = ""
     curves: tuple[Curve, ...] = ()
     covers: tuple[str, ...] = ()
+    follows: str = ""
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.comparisons]

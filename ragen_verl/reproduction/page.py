@@ -13,7 +13,7 @@ from ragen_verl.reproduction.judgement import Judged, Judgement, LevelJudged, ju
 from ragen_verl.reproduction.results import read
 from ragen_verl.runs.sweep import Sweep
 
-__all__ = ["COMPARISON_COLUMNS", "LEVEL_COLUMNS", "comparison_rows", "cost", "level_rows", "page"]
+__all__ = ["COMPARISON_COLUMNS", "LEVEL_COLUMNS", "comparison_rows", "cost", "level_rows", "page", "states"]
 
 _ORDER = (Decision.CONTRADICTED, Decision.CONFIRMED, Decision.UNDECIDED, Decision.NOT_RUN)
 COMPARISON_COLUMNS = ("direction", "expected", "first", "second", "difference, 95 %", "p, Holm", "chance", "decision")
@@ -64,17 +64,28 @@ def page(sweeps: Sequence[Sweep], out: Path) -> str:
 
 
 def _overview(judged: Sequence[Judgement]) -> Iterator[str]:
-    rows = []
+    rows, known = [], states(judged)
     for one in judged:
-        state = f"**{one.decision}**" if one.decision in _ORDER[:2] else str(one.decision)
+        state = f"**{known[one.name]}**" if one.decision in _ORDER[:2] else known[one.name]
         rows.append((one.name, _sentence(one.protocol.claim), one.protocol.source, one.protocol.scale, state))
     yield from table(("experiment", "claim", "source", "scale", "state"), rows)
+
+
+def states(judged: Sequence[Judgement]) -> dict[str, str]:
+    """Name -> decision of each experiment, with the decisions of those that follow it; undecided ones are left out."""
+    found = {one.name: str(one.decision) for one in judged}
+    for one in judged:
+        if one.protocol.follows in found and one.decision in _ORDER[:2]:
+            found[one.protocol.follows] += f"; {one.name}: {one.decision}"
+    return found
 
 
 def _section(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Path) -> Iterator[str]:
     protocol = found.protocol
     yield from (f"### {found.name}", "", f"{protocol.question} {_sentence(protocol.claim)}. ({protocol.source})", "")
     yield from (f"**{found.sentence}**", "", f"Rule: {protocol.rule}", "")
+    if protocol.follows:
+        yield from (f"Follows {protocol.follows}: the question that it left open, on other seeds.", "")
     counts = sorted(set(found.runs.values()))
     yield from (f"Runs of a variant that count: {counts[0]}" + (f" to {counts[-1]}." if counts[1:] else "."), "")
     yield from table(COMPARISON_COLUMNS, comparison_rows(found))

@@ -52,10 +52,6 @@ def test_what_cannot_decide_is_refused(tmp_path: Path, before: str, after: str, 
         read(tmp_path, SWEEP.replace(before, after, 1))
 
 
-FOLLOW_UPS = ("e2b_filter_or_step", "e2c_success_at_the_end")
-"""These ask what another experiment's first seeds suggested, so they have none of these."""
-
-
 def test_every_item_has_a_protocol() -> None:
     for item in (*NANO, *PAPER):
         assert find(item), item
@@ -88,6 +84,14 @@ def test_every_protocol_evaluates_what_its_statistic_needs() -> None:
             assert "actor_rollout_ref.rollout.val_kwargs.n=4" in one.overrides, one.name
 
 
+def test_a_follow_up_has_other_seeds_than_what_it_follows() -> None:
+    known = experiments()
+    pairs = [(one, known[one.protocol.follows]) for one in known.values() if one.protocol.follows]
+    assert pairs
+    for one, before in pairs:
+        assert not set(one.seeds) & set(before.seeds[: before.protocol.least_seeds]), one.name
+
+
 def test_shared_runs_have_the_settings_of_their_own_sweep(tmp_path: Path) -> None:
     folder, known = RunFolder(tmp_path), experiments()
     for sweep in known.values():
@@ -95,10 +99,7 @@ def test_shared_runs_have_the_settings_of_their_own_sweep(tmp_path: Path) -> Non
             owner, name = runs.split("/")
             wanted, found = (_settings(one, label, folder) for one, label in ((sweep, variant), (known[owner], name)))
             assert wanted == found, (sweep.name, variant)
-            first = set(known[owner].seeds[: known[owner].protocol.least_seeds])
-            if sweep.name in FOLLOW_UPS:
-                assert not set(sweep.seeds) & first, sweep.name
-            else:
+            if sweep.protocol.follows != owner:
                 assert set(sweep.seeds[: sweep.protocol.least_seeds]) <= set(known[owner].seeds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from typer.testing import CliRunner
 from ragen_verl.cli import app
 from ragen_verl.cli.reproduce import _compose
 from ragen_verl.reproduction.catalogue import experiments
-from ragen_verl.reproduction.page import page
+from ragen_verl.reproduction.decisions import Decision
+from ragen_verl.reproduction.judgement import judge_result
+from ragen_verl.reproduction.page import page, states
 from ragen_verl.reproduction.results import collect, write
 from ragen_verl.reproduction.settings import compared, packed
 
@@ -32,6 +35,16 @@ def run(*args: str, code: int = 0) -> str:
 def test_the_page_is_that_of_the_committed_results() -> None:
     made = page(list(experiments().values()), ROOT / "benchmarks" / "results" / "reproduction")
     assert (ROOT / "docs" / "reproduction.md").read_text("utf-8") == made
+
+
+@pytest.mark.parametrize(
+    ("decision", "state"),
+    [(Decision.CONTRADICTED, "undecided; again: contradicted"), (Decision.UNDECIDED, "undecided")],
+)
+def test_a_decided_follow_up_is_named_with_the_first(tmp_path: Path, decision: Decision, state: str) -> None:
+    first = replace(judge_result(read(tmp_path), {"runs": []}), decision=Decision.UNDECIDED)
+    follow_up = replace(first, name="again", decision=decision, protocol=replace(first.protocol, follows="small"))
+    assert states([follow_up, first]) == {"again": str(decision), "small": state}
 
 
 def test_all_items_are_listed_with_cost_and_state() -> None:

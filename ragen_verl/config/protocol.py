@@ -10,12 +10,15 @@ from ragen_verl.config.schema import FILLED, at_least, one_of
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import HELD_OUT_SUCCESS
 
-__all__ = ["SCALES", "Comparison", "Cost", "Curve", "Event", "Protocol", "Statistic"]
+__all__ = ["LEVEL", "SCALES", "Comparison", "Cost", "Curve", "Event", "Protocol", "Statistic"]
 
 _SEED_DISTANCE = 1_000_000
 """The least distance between two seeds of a protocol: a run uses steps * groups seeds, and a refill uses more."""
 
 _LEAST_SEEDS = 5
+
+LEVEL = 0.05
+"""The level of the two-sided tests of directions."""
 
 SCALES = ("nano", "paper")
 
@@ -166,6 +169,9 @@ class Protocol:
         cost: the cost of one run.
         statistic: the statistic of every comparison that has none of its own.
         least_seeds: with fewer seeds nothing is decided.
+        looks: number of seeds -> level, for an experiment that may end before all its seeds have run. It is judged on
+            its first seeds, as many as each look says, until one decides. The levels add up to 0.05 at most, so that
+            several looks find nothing more often than one (Bonferroni). Empty: one look at all seeds.
         published_is: which statistic the published numbers are.
         noise: panel -> standard deviation of the paper's numbers between runs.
         noise_from: the source of that standard deviation.
@@ -183,6 +189,7 @@ class Protocol:
     cost: Cost
     statistic: Statistic = field(default_factory=lambda: Statistic(metric=HELD_OUT_SUCCESS))
     least_seeds: int = field(default=_LEAST_SEEDS, metadata=at_least(_LEAST_SEEDS))
+    looks: dict[int, float] = field(default_factory=dict)
     published_is: str = field(default="best", metadata=one_of("best", "final"))
     noise: dict[str, float] = field(default_factory=dict)
     noise_from: str = ""
@@ -196,6 +203,8 @@ class Protocol:
             raise RecipeError("Two comparisons of a protocol have one name.")
         if not any(one.decides for one in self.comparisons):
             raise RecipeError("No comparison of a protocol decides: set decides of one to true.")
+        if self.looks and (min(self.looks) != self.least_seeds or not 0 < sum(self.looks.values()) <= LEVEL + 1e-9):
+            raise RecipeError(f"The first look of a protocol has least_seeds, and their levels add up to {LEVEL}.")
         if bool(self.noise) != bool(self.noise_from):
             raise RecipeError("noise and noise_from of a protocol belong together.")
 
@@ -217,8 +226,8 @@ class Protocol:
             RecipeError: there are too few seeds, or runs of two seeds can meet the same states; a variant or panel does
                 not exist; a panel with published numbers has no noise.
         """
-        if len(seeds) < self.least_seeds:
-            raise RecipeError(f"seeds of {name} are {len(seeds)} and its protocol needs {self.least_seeds}.")
+        if len(seeds) < (needed := max(self.looks, default=self.least_seeds)):
+            raise RecipeError(f"seeds of {name} are {len(seeds)} and its protocol needs {needed}.")
         for one, other in pairwise(sorted(seeds)):
             if other - one < _SEED_DISTANCE:
                 raise RecipeError(

@@ -8,12 +8,10 @@ from enum import Enum
 import numpy as np
 from scipy import stats
 
+from ragen_verl.config.protocol import LEVEL
 from ragen_verl.reproduction.estimates import Interval, mean_of_runs
 
 __all__ = ["Band", "Decision", "best_of_flat", "direction", "level"]
-
-_LEVEL = 0.05
-"""The level of the two-sided tests of directions."""
 
 _LEVEL_CONFIDENCE = 0.90
 
@@ -35,7 +33,7 @@ class Decision(str, Enum):
 Band = tuple[float, float]
 
 
-def direction(value: float, adjusted_p: float, expected: str) -> Decision:
+def direction(value: float, adjusted_p: float, expected: str, level: float = LEVEL) -> Decision:
     """Whether a difference has the direction that is claimed.
 
     Args:
@@ -43,11 +41,12 @@ def direction(value: float, adjusted_p: float, expected: str) -> Decision:
         adjusted_p: its p-value, corrected for the other comparisons of the table (`holm`). Without others, a value of
             0.05 or less means that 0 is outside the 95 % interval.
         expected: `higher` or `lower`.
+        level: of the two-sided test.
 
     Returns:
         `CONFIRMED` or `CONTRADICTED`, or `UNDECIDED` if the difference may be 0.
     """
-    if adjusted_p > _LEVEL:
+    if adjusted_p > level:
         return Decision.UNDECIDED
     return Decision.CONFIRMED if (value > 0) == (expected == "higher") else Decision.CONTRADICTED
 

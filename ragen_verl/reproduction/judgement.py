@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ragen_verl.config.protocol import Comparison, Protocol
+from ragen_verl.config.protocol import LEVEL, Comparison, Protocol
 from ragen_verl.reproduction.decisions import Band, Decision, best_of_flat, direction, level
 from ragen_verl.reproduction.estimates import (
     Difference,
@@ -156,15 +156,22 @@ def judge_result(sweep: Sweep, result: Mapping[str, Any]) -> Judgement:
         sweep: with a protocol.
         result: what `collect` made of its runs.
     """
-    protocol = sweep.protocol
+    looks = sorted(sweep.protocol.looks.items()) or [(None, LEVEL)]
+    *earlier, last = (_look(sweep, result, seeds, level) for seeds, level in looks)
+    return next((one for one in earlier if one.decision in (Decision.CONFIRMED, Decision.CONTRADICTED)), last)
+
+
+def _look(sweep: Sweep, result: Mapping[str, Any], seeds: int | None, level: float) -> Judgement:
+    """The verdict on the first seeds; on all, if their number is None."""
+    protocol, taken = sweep.protocol, set(sweep.seeds[:seeds])
     by_variant: dict[str, dict[int, _Run]] = {variant: {} for variant in sweep.variants}
     for run in result["runs"]:
-        if run["variant"] in by_variant:
+        if run["variant"] in by_variant and (seeds is None or run["seed"] in taken):
             by_variant[run["variant"]][run["seed"]] = run
-    drafts = [_Draft(one, protocol, by_variant) for one in protocol.comparisons]
+    drafts = [_Draft(one, protocol, by_variant, seeds or protocol.least_seeds) for one in protocol.comparisons]
     ready = [one for one in drafts if one.ready]
     adjusted = dict(zip(map(id, ready), holm([one.found.p_value for one in ready]), strict=True))
-    judged = tuple(one.judged(adjusted.get(id(one))) for one in drafts)
+    judged = tuple(one.judged(adjusted.get(id(one)), level) for one in drafts)
     return Judgement(
         sweep.name,
         protocol,
@@ -192,7 +199,9 @@ def _decision(deciding: Sequence[Judged], any_run: bool) -> Decision:
 class _Draft:
     """A comparison before the correction for the others."""
 
-    def __init__(self, comparison: Comparison, protocol: Protocol, runs: Mapping[str, Mapping[int, _Run]]) -> None:
+    def __init__(
+        self, comparison: Comparison, protocol: Protocol, runs: Mapping[str, Mapping[int, _Run]], least_seeds: int
+    ) -> None:
         self.comparison, self.protocol = comparison, protocol
         self.statistic = protocol.statistic_of(comparison)
         self.name = label(self.statistic)
@@ -204,7 +213,7 @@ class _Draft:
         self.paired = comparison.paired and self.statistic.kind != "collapse"
         self.seeds = sorted(common)
         counts = {v: len(common) if self.paired else len(found) for v, found in self.values.items()}
-        self.missing = {v: protocol.least_seeds - n for v, n in counts.items() if n < protocol.least_seeds}
+        self.missing = {v: least_seeds - n for v, n in counts.items() if n < least_seeds}
         self.least = min(counts.values())
         self.found = self._difference() if self.least > 1 else None
 
@@ -213,11 +222,11 @@ class _Draft:
         """Whether there are enough seeds."""
         return self.found is not None and not self.missing
 
-    def judged(self, adjusted: float | None) -> Judged:
+    def judged(self, adjusted: float | None, level: float) -> Judged:
         """With the corrected p-value, where there are enough seeds."""
         decision = Decision.NOT_RUN if not self.least else Decision.UNDECIDED
         if adjusted is not None and self.found:
-            decision = direction(self.found.interval.value, adjusted, self.comparison.expected)
+            decision = direction(self.found.interval.value, adjusted, self.comparison.expected, level)
         first, second = (self._scores(side) for side in (self.comparison.first, self.comparison.second))
         sides = tuple(stratified_bootstrap(one) if len(one) else None for one in (first, second))
         improvement = probability_of_improvement(first, second) if len(first) and len(second) else None

@@ -31,7 +31,8 @@ How it is decided. A protocol is written down before its runs: statistic, direct
 taken state by state between runs with the same seed; its variance is clustered by seed and by state. A direction is
 confirmed or contradicted where its p-value, corrected by Holm over the directions of the experiment, is 0.05 or less:
 without others, where the paired 95 % interval leaves out 0. An experiment is confirmed where all directions that
-decide are, and contradicted where one of them is; those in brackets do not decide. Collapse steps are compared by the
+decide are, and contradicted where one of them is; those in brackets do not decide. Where a rule has a look before all
+seeds have run, the levels of its looks add up to 0.05. Collapse steps are compared by the
 log-rank test. With fewer seeds than the protocol asks for nothing is decided. First and second are interquartile
 means over runs with bootstrap intervals; chance is that of a run of the first side scoring higher than one of the
 second. A published number is compared with the same statistic of ours: pass, if our 90 % interval lies in the band of

@@ -42,6 +42,8 @@ PAPER = (
         ("{kind: collapse}", "{kind: collapse, event: {metric: m, below: 1, above: 1}}", "one of below and above"),
         ("cost: {minutes: 1,", "cost: {minutes: 1, gpu_hours: 2,", "one of minutes and gpu_hours"),
         ("rule: by the interval", "rules: by the interval", "did you mean rule"),
+        ("scale: nano", "scale: nano\n  looks: {5: 0.03, 8: 0.03}", "levels add up to 0.05"),
+        ("scale: nano", "scale: nano\n  looks: {5: 0.02, 8: 0.03}", "seeds of small are 5 and its protocol needs 8"),
         ("name: c against b", "name: a against b", "have one name"),
         ("variant: a, panel", "variant: z, panel", "names the variant z"),
     ],

@@ -69,6 +69,32 @@ def test_the_opposite_direction_is_a_contradiction(sweep: Sweep, root: Path) -> 
     assert "1 contradicted" in other.sentence
 
 
+def test_a_look_takes_its_first_seeds_at_its_level(sweep: Sweep, tmp_path: Path) -> None:
+    more = replace(sweep, seeds=(*SEEDS, 5_010_000, 6_010_000))
+    all_finished(more, tmp_path / "runs", {**RATES, "a": 0.45})
+    found = results.collect(more, tmp_path / "runs")
+    five, seven = (judge_result(replace(more, seeds=more.seeds[:n]), _first(found, more, n)) for n in (5, 7))
+    p_value = five.comparisons[0].p_value
+    assert 0 < seven.comparisons[0].p_value < p_value < 0.02
+    for share, expected in ((1.01, five), (0.99, seven)):
+        looks = {5: share * p_value, 7: 0.03}
+        judged = judge_result(replace(more, protocol=replace(more.protocol, looks=looks)), found)
+        assert judged.comparisons[0].p_value == expected.comparisons[0].p_value
+        assert (judged.decision, judged.runs["a"]) == (Decision.CONFIRMED, expected.runs["a"])
+
+
+def test_a_look_that_decides_nothing_waits_for_the_next(sweep: Sweep, root: Path) -> None:
+    protocol = replace(sweep.protocol, looks={5: 1e-9, 7: 0.03})
+    more = replace(sweep, seeds=(*SEEDS, 5_010_000, 6_010_000), protocol=protocol)
+    found = judge_result(more, results.collect(more, root))
+    assert found.decision is Decision.UNDECIDED
+    assert found.sentence.endswith("missing are 2 seeds of a, 2 seeds of b.")
+
+
+def _first(result: dict, sweep: Sweep, count: int) -> dict:
+    return {**result, "runs": [run for run in result["runs"] if run["seed"] in sweep.seeds[:count]]}
+
+
 def test_the_difference_is_that_of_every_state(sweep: Sweep, root: Path) -> None:
     table = []
     for seed in SEEDS:

@@ -30,7 +30,6 @@ from nano_model.worlds import WORLDS, World
 from ragen_verl.cpu.nano_model.thinkers import cache
 from ragen_verl.errors import MissingExtra
 
-THREADS = 2
 _CHUNK = 2_500  # episodes per job; fixed, because each chunk has its own seed
 ABLE = Mix({"careful": 0.62, "careless": 0.23, "wild": 0.05, "stubborn": 0.05, "timid": 0.05}, loyalty=0.5)
 MIXED = Mix({"careful": 0.17, "careless": 0.2, "wild": 0.21, "stubborn": 0.21, "timid": 0.21})
@@ -61,6 +60,7 @@ class Recipe:
 
     stages: tuple[Stage, ...] = (Stage(ABLE, 20_000, 1.0), Stage(ABLE, 45_000, 0.5), Stage(MIXED, 15_000, 0.5))
     train: training.TrainConfig = field(default_factory=training.TrainConfig)
+    threads: ClassVar[int] = 2
     worlds: ClassVar[Sequence[World]] = WORLDS
     no_think: ClassVar[float] = 0.06
     files: ClassVar[tuple[str, ...]] = (
@@ -104,7 +104,8 @@ def build(out: Path | None = None, seed: int = 0, force: bool = False, recipe: R
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".nano-") as scratch:
         folder = Path(scratch)
         _make(folder, recipe, seed)
-        record = {"key": key, "seed": seed, "threads": THREADS, "torch": torch.__version__, "recipe": asdict(recipe)}
+        made = {"key": key, "seed": seed, "threads": recipe.threads, "torch": torch.__version__}
+        record = made | {"recipe": asdict(recipe)}
         (folder / "build.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         target.mkdir(exist_ok=True)
         for file in folder.iterdir():
@@ -138,7 +139,7 @@ def _make(folder: Path, recipe: Recipe, seed: int) -> None:
     config.save_pretrained(folder)
     tokenizer.save_tokenizer(tokens, folder)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[note]}")) as bar, _threads(THREADS):
+    with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[note]}")) as bar, _threads(recipe.threads):
         task = bar.add_task("Playing", total=sum(stage.episodes for stage in recipe.stages), note="")
         samples = play(folder, recipe, seed, lambda done: bar.update(task, completed=done))
         nano = model.nano_model(config, seed)

@@ -27,21 +27,19 @@ from ragen_verl.rollout.trajectory import Trajectory
 
 _GRIDS = thinkers.WORLDS[:3]
 _BANDITS = (World("Bandit", "Bandit-v0", single_turn=True), World("BanditTest", "BanditTest-v0", single_turn=True))
-_COUNT = "(?:one|two|three|four|five)"
-_RELATION = re.compile(rf"{_COUNT} (?:up|down)(?: and {_COUNT} (?:left|right))?|{_COUNT} (?:left|right)")
+_CELL = re.compile(r"\bon ([a-f]\d)")
 _OWN = re.compile(r"\barms are\b|\bI see [A-Z]")
 
 
 def is_described(thought: str) -> bool:
-    """Whether a thought speaks of the state: it counts cells, or names arms."""
-    return bool(_RELATION.search(thought) or _OWN.search(thought))
+    """Whether a thought speaks of the state: it names cells, or arms."""
+    return bool(_CELL.search(thought) or _OWN.search(thought))
 
 
 def is_true(thought: str, state: str) -> bool:
-    """Whether the first relation that a thought names, of goal or box to the player, is that of a grid."""
-    said = _RELATION.search(thought)
+    """Whether a thought names the cells of the player and of its aim (the goal, or the box), and names them rightly."""
     player, aim = cells(state, "PS"), cells(state, "X") or cells(state, "G")
-    return bool(said and player and aim) and said.group() == sentences.relation(player[0], aim[0])
+    return bool(player and aim) and _CELL.findall(thought)[:2] == [sentences.named(one[0]) for one in (player, aim)]
 
 
 def character_of(thought: str) -> str | None:

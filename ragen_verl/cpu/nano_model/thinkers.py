@@ -13,7 +13,7 @@ __all__ = ["THINKERS", "cache", "nano_path", "thinker_of", "thinker_path"]
 THINKERS = (1, 2, 3)
 """Seeds of the models whose thoughts are sentences."""
 
-_EDITION = 1
+_EDITION = 2
 """Raised when the recipe of these models changes, so that no run takes one of another recipe for its own."""
 
 _STREAM = 1_000_000

@@ -108,6 +108,14 @@ def test_a_thought_has_10_to_40_tokens(world, kind: str) -> None:
     assert len(set(lengths)) > 5
 
 
+def test_a_wrong_description_is_not_true() -> None:
+    grid = "PG\n__"
+    assert is_true("Straight on, I am on a1, the goal is on b1, I go Right.", grid)
+    assert not is_true("Straight on, I am on a2, the goal is on b1, I go Right.", grid)
+    assert not is_true("Straight on, I am on a1, the goal is on b2, I go Right.", grid)
+    assert not is_true("Straight on, I stay calm as always.", grid)
+
+
 def cells_of_sokoban(env) -> list[tuple[int, int]]:
     return [divmod(env.player, env.dim[1])]
 
@@ -116,6 +124,9 @@ def cells_of_sokoban(env) -> list[tuple[int, int]]:
 def test_descriptions_are_true(world) -> None:
     for env, state, character, thought, actions in thoughts(world, "described"):
         assert is_described(thought) and is_true(thought, state), thought
+        shown = [*players.cells(state, "PS"), *(players.cells(state, "X") or players.cells(state, "G"))]
+        shown += players.cells(state, "OS") if "Sokoban" in world.name else []
+        assert re.findall(r"\bon ([a-f]\d)", thought) == [sentences.named(one) for one in shown]
         assert character_of(thought) == character
         words = re.findall(r"(Up|Down|Left|Right)(?: ([a-f]\d))?", thought)
         assert [name for name, _ in words] == actions

@@ -8,8 +8,8 @@ nothing about it. A description for a lake, careful and careless, and a stock th
     Straight on; I stand on b2; I see the goal on c4; so I go Down Down Right.
     Step by step, I trust what I do and go on, the end comes sooner than it seems.
 
-Cells are named, not relations: a small model learns to look up where something stands long before it learns to take one
-place from another. The own cell comes first because the plan continues from it.
+Cells are named, not relations, so that nothing has to be subtracted. The own cell comes first because the plan
+continues from it.
 """
 
 from __future__ import annotations

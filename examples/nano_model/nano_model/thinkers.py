@@ -94,8 +94,8 @@ class ThoughtRecipe(Recipe):
     """A curriculum like that of `nano_model.build.Recipe`; each fifth episode has no thoughts.
 
     Descriptions teach to read the map and are more frequent at first. In the last stage, which decides how often the
-    model thinks and plays like whom, they are half of the episodes. Trained with one thread: two models side by side
-    take less time than one after the other with two.
+    model thinks and plays like whom, they are half of the episodes. One thread, so that models can be built side by
+    side.
     """
 
     stages: tuple[Stage, ...] = (

@@ -23,7 +23,7 @@ TRACEBACK = "RAGEN_VERL_TRACEBACK"
 def console() -> Console:
     """Where commands print: as wide as the terminal, and wide enough for one line a row where it is none."""
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=160)
+    return out if out.is_terminal else Console(highlight=False, width=200)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from typing import Any
 
 import wrapt
 
+from ragen_verl.extensions import load_plugins
 from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
-from ragen_verl.plugins import load_plugins
 
 __all__ = ["STATUS", "register_verl"]
 

@@ -8,8 +8,8 @@ from ragen_verl.advantages import estimator
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.statistics import centred
 from ragen_verl.diagnostics import indicator
+from ragen_verl.extensions import Accepts
 from ragen_verl.filter import Candidates, strategy
-from ragen_verl.plugins import Accepts
 
 ABOVE_0 = Accepts(lambda value: value > 0, "a number above 0")
 

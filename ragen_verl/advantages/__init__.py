@@ -1,8 +1,8 @@
 """Advantage estimation: from the rewards of turns to an advantage for every sampled token.
 
 `registry` has the decorator `estimator` and the registry that it fills; `gae`, `outcome` and `turn` hold the built-in
-estimators, each with its decorator; other packages and files add theirs (`ragen_verl.plugins`). `estimate` runs one on
-a `batch.AdvantageBatch`; `scan` and `statistics` hold the arithmetic. Nothing here imports verl:
+estimators, each with its decorator; other packages and files add theirs (`ragen_verl.extensions`). `estimate` runs one
+on a `batch.AdvantageBatch`; `scan` and `statistics` hold the arithmetic. Nothing here imports verl:
 `ragen_verl.training.advantages` connects the estimators to verl.
 """
 

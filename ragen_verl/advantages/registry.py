@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.plugins import Registry, options_of
+from ragen_verl.extensions import Registry, options_of
 
 __all__ = ["ESTIMATORS", "OWN_KEYS", "WEIGHTS", "Estimator", "estimator"]
 

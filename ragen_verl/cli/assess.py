@@ -54,7 +54,7 @@ def assess(
     from ragen_verl.evaluators import cohorts
     from ragen_verl.evaluators.registry import run as evaluate
     from ragen_verl.evaluators.saved import load
-    from ragen_verl.plugins import use_files
+    from ragen_verl.extensions import use_files
 
     use_files(plugin)
     key = cohorts.by(by, seeds)

@@ -55,7 +55,7 @@ def gate(
     from ragen_verl.evaluators import gate as gates
     from ragen_verl.evaluators.registry import run as evaluate
     from ragen_verl.evaluators.saved import load
-    from ragen_verl.plugins import use_files
+    from ragen_verl.extensions import use_files
 
     use_files(plugin)
     limits = _limits(thresholds, tolerance, min_states, confidence)

@@ -65,7 +65,7 @@ def verdict(
     """Say whether a run is healthy, and if not why, since which step, and what to change."""
     from ragen_verl.diagnostics.monitor import MonitorConfig, judge
     from ragen_verl.diagnostics.table import verdict_table
-    from ragen_verl.plugins import use_files
+    from ragen_verl.extensions import use_files
     from ragen_verl.runs.folder import RunFolder
 
     block = RunFolder(run_dir).ragen_block()

@@ -9,7 +9,7 @@ from typing import Any
 from ragen_verl.advantages.registry import ESTIMATORS, OWN_KEYS, WEIGHTS, Estimator
 from ragen_verl.config.schema import REST, one_of
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.plugins import check_options
+from ragen_verl.extensions import check_options
 
 __all__ = ["VERL_OPTIONS", "Advantage"]
 

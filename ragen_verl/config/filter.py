@@ -7,9 +7,9 @@ from typing import Any
 
 from ragen_verl.config.schema import REST, at_least, one_of
 from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.extensions import check_options, options_of
 from ragen_verl.filter import SCORES, STRATEGIES, Rule, keep_count
 from ragen_verl.filter.registry import ENTROPY, read_by
-from ragen_verl.plugins import check_options, options_of
 
 __all__ = ["Filter"]
 

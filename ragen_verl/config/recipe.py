@@ -21,7 +21,7 @@ from ragen_verl.config.filter import Filter
 from ragen_verl.config.rollout import Rollout
 from ragen_verl.config.schema import FILLED, at_least, parse, unresolved
 from ragen_verl.errors import RecipeError
-from ragen_verl.plugins import use_files
+from ragen_verl.extensions import use_files
 
 __all__ = ["RagenConfig", "Run", "register_resolvers"]
 

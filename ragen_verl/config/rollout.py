@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 
 from ragen_verl.config.schema import FILLED, PENALTY, POSITIVE, REST, at_least
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.plugins import check_options, options_of
+from ragen_verl.extensions import check_options, options_of
 from ragen_verl.rollout.context import CONTEXTS, Context
 from ragen_verl.rollout.protocol import Protocol
 

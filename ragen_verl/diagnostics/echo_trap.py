@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from ragen_verl.diagnostics.registry import INDICATORS, Options, indicator, with_options
 from ragen_verl.diagnostics.repetition import NGRAM, repetition
 from ragen_verl.diagnostics.series import Trace
+from ragen_verl.extensions import Accepts
 from ragen_verl.names import (
     DISTINCT_WITHIN,
     ECHO,
@@ -29,7 +30,6 @@ from ragen_verl.names import (
     SHARED,
     TRAIN_SUCCESS,
 )
-from ragen_verl.plugins import Accepts
 from ragen_verl.rollout.trajectory import environment_of
 
 __all__ = ["WORDS", "Reading", "StepIndicators", "echo_trap", "meanings", "readings"]

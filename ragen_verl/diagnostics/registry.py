@@ -1,4 +1,4 @@
-"""Indicators and causes by name; `@indicator` and `@cause` add one from any package or file (`ragen_verl.plugins`).
+"""Indicators and causes by name; `@indicator` and `@cause` add one from any package or file (`ragen_verl.extensions`).
 
     @indicator("hedging", metrics={"hedging/maybe": "share of thoughts with the word maybe"})
     def hedging(records, *, word: str = "maybe") -> dict[str, float]: ...
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ragen_verl.plugins import Registry, check_options
+from ragen_verl.extensions import Registry, check_options
 
 __all__ = [
     "CAUSES",

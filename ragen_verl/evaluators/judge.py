@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from ragen_verl.errors import MissingExtra, RecipeError
 from ragen_verl.evaluators.registry import evaluator
 from ragen_verl.evaluators.saved import Played
-from ragen_verl.plugins import Accepts
+from ragen_verl.extensions import Accepts
 
 __all__ = ["SCHEMA", "Count", "Seconds", "Times", "judge", "read"]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.evaluators.registry import evaluator
 from ragen_verl.evaluators.saved import Played
-from ragen_verl.plugins import Accepts
+from ragen_verl.extensions import Accepts
 
 __all__ = ["Weight", "reward_hacking", "task_completion", "trajectory_score", "valid_actions"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from ragen_verl.diagnostics.repetition import NGRAM, repetition
 from ragen_verl.evaluators.registry import evaluator
 from ragen_verl.evaluators.saved import Played
-from ragen_verl.plugins import Accepts
+from ragen_verl.extensions import Accepts
 
 __all__ = ["Words", "input_dependence", "reasoning_repetition", "reasoning_trend", "reasoning_words", "stated_action"]
 

@@ -1,4 +1,4 @@
-"""Evaluators by name; `@evaluator` adds one from any package or file (`ragen_verl.plugins`).
+"""Evaluators by name; `@evaluator` adds one from any package or file (`ragen_verl.extensions`).
 
     @evaluator("hedging", better="lower", bounded=True)
     def hedging(trajectory, *, word: str = "maybe") -> float | None:
@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.evaluators.saved import Played
-from ragen_verl.plugins import Registry, check_options
+from ragen_verl.extensions import Registry, check_options
 
 __all__ = ["EVALUATORS", "HIGHER", "LOWER", "Evaluator", "evaluator", "run"]
 

@@ -16,8 +16,8 @@ from ragen_verl.config.envs import EnvGroups, Split
 from ragen_verl.config.schema import parse
 from ragen_verl.errors import RecipeError
 from ragen_verl.evaluators.replay import Replay, replay
+from ragen_verl.extensions import use_files
 from ragen_verl.names import HELD_OUT_SUCCESS
-from ragen_verl.plugins import use_files
 from ragen_verl.rollout.trajectory import environment_of
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.trajectories import EPISODES, read_file

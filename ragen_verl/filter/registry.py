@@ -6,7 +6,7 @@
     @strategy("above")
     def above(candidates, *, bound: float = 0.5): ...
 
-Options are the keyword-only parameters (`ragen_verl.plugins`).
+Options are the keyword-only parameters (`ragen_verl.extensions`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ragen_verl.plugins import Registry, options_of
+from ragen_verl.extensions import Registry, options_of
 
 __all__ = [
     "ENTROPY",

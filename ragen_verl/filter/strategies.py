@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from ragen_verl.errors import RecipeError
+from ragen_verl.extensions import Accepts
 from ragen_verl.filter.registry import Candidates, strategy
-from ragen_verl.plugins import Accepts
 from ragen_verl.values import NOT_NEGATIVE, POSITIVE, SHARE
 
 __all__ = [

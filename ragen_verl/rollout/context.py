@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from ragen_verl.plugins import Accepts, Registry, options_of
+from ragen_verl.extensions import Accepts, Registry, options_of
 
 if TYPE_CHECKING:
     from ragen_verl.rollout.chat import ChatTokens

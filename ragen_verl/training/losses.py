@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import wrapt
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.plugins import Registry
+from ragen_verl.extensions import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

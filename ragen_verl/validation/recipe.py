@@ -14,7 +14,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ragen_verl import plugins
+from ragen_verl import extensions
 from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolved
 from ragen_verl.diagnostics.registry import CAUSES, INDICATORS, with_options
@@ -151,8 +151,8 @@ def _hand_on_plugins(config: DictConfig, files: tuple[str, ...]) -> None:
         return
     with open_dict(config):
         config.ragen.plugins = list(files)
-        key = f"ray_kwargs.ray_init.runtime_env.env_vars.{plugins.FILES}"
-        OmegaConf.update(config, key, os.environ[plugins.FILES], force_add=True)
+        key = f"ray_kwargs.ray_init.runtime_env.env_vars.{extensions.FILES}"
+        OmegaConf.update(config, key, os.environ[extensions.FILES], force_add=True)
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------

@@ -25,8 +25,8 @@ from ragen_verl.config.advantage import VERL_OPTIONS, Advantage
 from ragen_verl.config.diagnostics import Diagnostics, Stop
 from ragen_verl.config.filter import Filter
 from ragen_verl.diagnostics.registry import CAUSES
+from ragen_verl.extensions import options_of
 from ragen_verl.filter import SCORES, STRATEGIES
-from ragen_verl.plugins import options_of
 from ragen_verl.rollout.context import CONTEXTS
 from ragen_verl.training.losses import POLICY_LOSSES, TURN_MEAN
 from ragen_verl.validation.losses import check_losses

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from recipe_composition import changed, composed
 from verl.trainer.ppo import core_algos
 
-from ragen_verl import plugins
+from ragen_verl import extensions
 from ragen_verl.errors import RecipeError
 from ragen_verl.training.losses import POLICY_LOSSES, policy_loss
 from ragen_verl.validation.losses import check_losses
@@ -23,7 +23,7 @@ LOSS_MODE = "actor_rollout_ref.actor.policy_loss.loss_mode"
 def _own_registries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a test registers is gone after it."""
     len(POLICY_LOSSES)
-    monkeypatch.setenv(plugins.FILES, "")
+    monkeypatch.setenv(extensions.FILES, "")
     monkeypatch.setattr(POLICY_LOSSES, "_things", dict(POLICY_LOSSES._things))
     before = dict(core_algos.POLICY_LOSS_REGISTRY)
     yield
@@ -43,7 +43,7 @@ def test_files_reach_the_workers_of_a_cluster(tmp_path: Path, monkeypatch: pytes
     RecipeCheck().on_run_start(config)
     assert config.ragen.plugins == [str(file)] == config.data.ragen.plugins
     merged = OmegaConf.merge({"env_vars": {"NCCL_DEBUG": "WARN"}}, config.ray_kwargs.ray_init.runtime_env)  # as verl's
-    assert OmegaConf.to_container(merged)["env_vars"] == {"NCCL_DEBUG": "WARN", plugins.FILES: str(file)}
+    assert OmegaConf.to_container(merged)["env_vars"] == {"NCCL_DEBUG": "WARN", extensions.FILES: str(file)}
 
 
 def test_recipe_with_a_file_that_cannot_be_imported_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import pytest
 
-from ragen_verl import plugins
+from ragen_verl import extensions
 from ragen_verl.errors import RecipeError
-from ragen_verl.plugins import Accepts, Registry, check_options, options_of, use_files
+from ragen_verl.extensions import Accepts, Registry, check_options, options_of, use_files
 
 if TYPE_CHECKING:
     from nowhere import Batch
@@ -105,29 +105,29 @@ def test_options_of_a_class_are_those_of_its_constructor() -> None:
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plugins of this test alone."""
-    monkeypatch.setenv(plugins.FILES, "")
-    monkeypatch.setattr(plugins, "_loaded", set())
-    monkeypatch.setattr(plugins, "_failed", {})
-    monkeypatch.setattr(plugins, "_entry_points", lambda: ())
+    monkeypatch.setenv(extensions.FILES, "")
+    monkeypatch.setattr(extensions, "_loaded", set())
+    monkeypatch.setattr(extensions, "_failed", {})
+    monkeypatch.setattr(extensions, "_entry_points", lambda: ())
 
 
 REGISTRY = """
-import test_plugins_registry
-test_plugins_registry.THINGS.add({name!r}, lambda: {name!r})
+import test_extensions_registry
+test_extensions_registry.THINGS.add({name!r}, lambda: {name!r})
 """
 
 
 @pytest.fixture
 def things(environment: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Registry:
     """A registry that files can import and add to."""
-    (tmp_path / "test_plugins_registry.py").write_text(
-        "from ragen_verl.plugins import Registry\nTHINGS = Registry('thing')\n"
+    (tmp_path / "test_extensions_registry.py").write_text(
+        "from ragen_verl.extensions import Registry\nTHINGS = Registry('thing')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "test_plugins_registry", raising=False)
-    import test_plugins_registry
+    monkeypatch.delitem(sys.modules, "test_extensions_registry", raising=False)
+    import test_extensions_registry
 
-    return test_plugins_registry.THINGS
+    return test_extensions_registry.THINGS
 
 
 def written(folder: Path, name: str, text: str) -> str:
@@ -139,7 +139,7 @@ def test_file_adds_its_names_here_and_in_started_processes(things: Registry, tmp
     file = written(tmp_path, "mine.py", REGISTRY.format(name="mine"))
     assert use_files([file, file]) == [file, file]
     assert things.find("mine", "ragen.thing")() == "mine"
-    code = "import test_plugins_registry; print(list(test_plugins_registry.THINGS))"
+    code = "import test_extensions_registry; print(list(test_extensions_registry.THINGS))"
     started = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(tmp_path)}
     )
@@ -178,7 +178,7 @@ def test_broken_plugin_leaves_other_names_and_is_mentioned(
     things: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     files = [written(tmp_path, "bad.py", "1 / 0"), written(tmp_path, "good.py", REGISTRY.format(name="good"))]
-    monkeypatch.setenv(plugins.FILES, os.pathsep.join(files))
+    monkeypatch.setenv(extensions.FILES, os.pathsep.join(files))
     assert list(things) == ["good"]
     with pytest.raises(RecipeError) as refusal:
         things.find("goood", "ragen.thing")

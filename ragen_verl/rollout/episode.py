@@ -185,6 +185,7 @@ class _Episode:
             room = self.limits.room(prompt)
             if not room:
                 self.trajectory.stop_reason = StopReason.CONTEXT_FULL
+                self._charge(self.protocol.max_turns - number + 1)
                 return
             turn = await self._sample(state, prompt, room)
             turn.user, turn.shown_from = self.chat.shown(prompts.user), prompts.shown_from
@@ -197,6 +198,14 @@ class _Episode:
                 return
             state = turn.observation
         self.trajectory.stop_reason = StopReason.TURN_BUDGET
+
+    def _charge(self, turns: int) -> None:
+        """Let the turn that filled the context pay for those that no longer fit: filling it must not pay.
+
+        Each of them costs as much as an invalid answer, and no less than a turn of this episode did on average.
+        """
+        if played := self.trajectory.turns:
+            played[-1].penalty += turns * min(self.protocol.format_penalty, self.trajectory.ret / len(played))
 
     async def _sample(self, state: str, prompt: list[int], max_tokens: int) -> Turn:
         """Ask the engine for one response and read it."""

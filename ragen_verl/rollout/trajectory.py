@@ -99,7 +99,8 @@ class Turn:
         num_valid: how many of `actions` were valid.
         executed: the actions that reached the environment.
         reward: the sum of the environment's raw rewards for the executed actions.
-        penalty: the format penalty, 0 or negative.
+        penalty: the format penalty, and for the last turn before a full context the cost of the turns that no longer
+            fit; 0 or negative.
         valid: whether there was an action and all actions were valid.
         effective: whether an executed action had an effect.
         infos: the environment's info for each executed action.

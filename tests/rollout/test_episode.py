@@ -270,6 +270,34 @@ def test_a_full_context_ends_the_episode_before_the_turn(workers):
         assert len(played.turns) == turns + 1 and len(played.turns[-1].response_ids) == 8
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    cost=st.sampled_from([-1.0, -0.1, 0.0, 0.5]),
+    penalty=st.sampled_from([-0.3, -0.1, 0.0]),
+    valid=st.lists(st.booleans(), min_size=1, max_size=6),
+    share=st.floats(0.05, 1.0),
+)
+def test_an_episode_that_is_cut_does_not_return_more_than_one_played_on(workers, cost, penalty, valid, share):
+    class Costs(Walk):
+        def step(self, action):
+            state, _, *rest = super().step(action)
+            return state, cost, *rest
+
+    def played(said, limits=WIDE):
+        return run(workers, Costs(goal=99), *said, limits=limits, max_turns=6, format_penalty=penalty)
+
+    said = [RIGHT if one else "what?" for one in valid]
+    whole = played(said)
+    tokens = len(stream(whole)[0])
+    cut = played(said, Limits(200, max(len(whole.prompt_ids) + 60, int(share * tokens))))
+    if cut.stop_reason is not StopReason.CONTEXT_FULL or not cut.turns:
+        return
+    same = [turn.text for turn in cut.turns]
+    assert cut.ret <= played([*same, "what?"]).ret + 1e-9, "the rest played without a valid answer"
+    if len(set(valid)) == 1 and same[-1] == said[-1]:
+        assert cut.ret <= whole.ret + 1e-9, "the rest played as before"
+
+
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 

@@ -277,7 +277,7 @@ def test_a_full_context_ends_the_episode_before_the_turn(workers):
     valid=st.lists(st.booleans(), min_size=1, max_size=6),
     share=st.floats(0.05, 1.0),
 )
-def test_an_episode_that_is_cut_does_not_return_more_than_one_played_on(workers, cost, penalty, valid, share):
+def test_a_cut_episode_returns_no_more_than_one_played_on(workers, cost, penalty, valid, share):
     class Costs(Walk):
         def step(self, action):
             state, _, *rest = super().step(action)

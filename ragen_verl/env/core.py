@@ -18,7 +18,10 @@ from gymnasium.spaces import Space, Text
 
 from ragen_verl.errors import RecipeError
 
-__all__ = ["Env", "Names", "Step", "random_action"]
+__all__ = ["FLAGS", "Env", "Names", "Step", "flag", "random_action"]
+
+FLAGS = ("success", "action_is_valid", "action_is_effective")
+"""The entries of a step's info that say yes or no."""
 
 # Makes the stream of the dynamics different from every stream that the initial-state generator could spawn.
 _DYNAMICS_KEY = 0x64796E61
@@ -33,6 +36,22 @@ class Step(NamedTuple):
     terminated: bool
     truncated: bool
     info: dict[str, Any]
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return what an environment answers to a yes-or-no question, such as `info["success"]`, as a bool.
+
+    Args:
+        name: the question, for the error.
+        value: a bool, or the number 0 or 1; numpy's scalars are these too.
+
+    Raises:
+        TypeError: it is anything else. An array, a text or a dict counts as true in Python whatever it says.
+    """
+    one = value.item() if getattr(value, "ndim", None) == 0 else value
+    if isinstance(one, (bool, int, float)) and one in (0, 1):
+        return bool(one)
+    raise TypeError(f"{name} is {ascii(value)[:100]}: make it one bool")
 
 
 class Names(Space[str]):
@@ -189,8 +208,9 @@ class Env(gymnasium.Env[str, str]):
             effective: the action changed something.
             numbers: further numeric entries of `info`; each becomes an averaged metric.
         """
-        flags = {"success": bool(success), "action_is_valid": bool(valid), "action_is_effective": bool(effective)}
-        return Step(self.render(), float(reward), bool(terminated), bool(truncated), {**flags, **numbers})
+        flags = {name: flag(name, value) for name, value in zip(FLAGS, (success, valid, effective), strict=True)}
+        ends = flag("terminated", terminated), flag("truncated", truncated)
+        return Step(self.render(), float(reward), *ends, {**flags, **numbers})
 
     def step(self, action: str) -> Step:
         """Apply one action, given by name (any case) or as free text."""

@@ -16,12 +16,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ragen_verl.env.core import Env, Step
+from ragen_verl.env.core import FLAGS, Env, Step, flag
 
 __all__ = ["Broken", "Calls", "shown"]
 
 _T = TypeVar("_T")
-_FLAGS = ("success", "action_is_valid", "action_is_effective")
 
 
 class Broken(Exception):
@@ -148,8 +147,13 @@ class Calls:
         _check_reward(step.reward, where)
         if not isinstance(step.info, dict):
             raise Broken("results", f"the info of {where} is {shown(step.info)}, not a dict")
-        if missing := [flag for flag in _FLAGS if flag not in step.info]:
+        if missing := [name for name in FLAGS if name not in step.info]:
             raise Broken("results", f"the info of {where} lacks {', '.join(missing)}")
+        for name in FLAGS:
+            try:
+                flag(f"info[{name!r}] of {where}", step.info[name])
+            except TypeError as error:
+                raise Broken("results", str(error)) from None
         if not all(isinstance(end, bool) for end in (step.terminated, step.truncated)):
             raise Broken("results", f"terminated or truncated of {where} is no bool")
         return step

@@ -13,6 +13,8 @@ from ragen_verl.rollout.trajectory import StopReason
 
 __all__ = ["budget", "oracle", "sizes", "success"]
 
+_TOO_EASY = 0.95  # share of episodes that the random player solves
+
 
 def oracle(case: Case) -> Iterator[str]:
     """`oracle` plans valid actions, wins, and leaves the world and its generators alone."""
@@ -51,6 +53,11 @@ def budget(case: Case) -> Iterator[str]:
         case.notes.append(
             "The random player made no valid action, so little was tested: give the environment a method "
             "random_action(rng)."
+        )
+    if (share := scores["random"]["success"]) >= _TOO_EASY:
+        case.notes.append(
+            f"The random player solves {share:.0%} of the episodes, so a model has nothing to learn: does "
+            "info['success'] say what it should?"
         )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragen_verl.env import Env, make, registry
+from ragen_verl.env.core import flag
 from ragen_verl.rollout.trajectory import StopReason
 
 __all__ = ["Replay", "replay"]
@@ -76,7 +77,7 @@ def _replay(env: Env, record: Mapping[str, Any], start: dict[str, Any], kwargs: 
     for turn in record["turns"]:
         for action in turn["executed"]:
             state, _, terminated, truncated, info = env.step(action)
-            success = success or bool(info.get("success"))
+            success = success or flag("info['success']", info.get("success", False))
             over = over or terminated or truncated
         if turn["executed"] and state != turn["observation"]:
             return None
@@ -93,7 +94,7 @@ def _return_of(plan: list[str], env_id: str, kwargs: Mapping[str, Any], start: d
         for action in plan:
             _, reward, terminated, truncated, info = env.step(action)
             total += reward
-            if StopReason.of_step(bool(info.get("success")), terminated, truncated) is StopReason.SOLVED:
+            if StopReason.of_step(info.get("success", False), terminated, truncated) is StopReason.SOLVED:
                 return total
         return None
     finally:

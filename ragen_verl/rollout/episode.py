@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ragen_verl.env.core import Names
+from ragen_verl.env.core import FLAGS, Names, flag
 from ragen_verl.env.hosting.threads import EnvTimeout, EnvWorkers
 from ragen_verl.env.text import encodable
 from ragen_verl.errors import RecipeError
@@ -262,7 +262,7 @@ class _Episode:
                 turn.reward += outcome.reward
                 turn.observation = outcome.observation
                 turn.num_valid -= not outcome.info.get("action_is_valid", True)
-                turn.effective = turn.effective or bool(outcome.info.get("action_is_effective", False))
+                turn.effective = turn.effective or outcome.info.get("action_is_effective", False)
                 stop = outcome.stop
                 if stop is not None:
                     break
@@ -398,6 +398,6 @@ def _checked(result: Any) -> _Outcome:
         raise ValueError(f"the reward is {reward}")
     if not isinstance(info, dict):
         raise TypeError(f"info is {type(info).__name__}, not a dict")
-    info = plain(info)
-    stop = StopReason.of_step(bool(info.get("success")), bool(terminated), bool(truncated))
-    return _Outcome(_text(observation), reward, stop, info)
+    stop = StopReason.of_step(info.get("success", False), terminated, truncated)
+    flags = {name: flag(f"info[{name!r}]", info[name]) for name in FLAGS if name in info}
+    return _Outcome(_text(observation), reward, stop, {**plain(info), **flags})

@@ -9,6 +9,7 @@ from enum import Enum
 from importlib.metadata import version
 from typing import Any
 
+from ragen_verl.env.core import flag
 from ragen_verl.env.text import encodable
 
 __all__ = [
@@ -63,14 +64,18 @@ class StopReason(str, Enum):
         return self.value
 
     @classmethod
-    def of_step(cls, success: bool, terminated: bool, truncated: bool) -> StopReason | None:
+    def of_step(cls, success: Any, terminated: Any, truncated: Any) -> StopReason | None:
         """The reason why an episode ends with this step of the environment; None if it continues.
 
         Success ends the episode even if the environment does not report an end.
+
+        Raises:
+            TypeError: one of the three is no bool (see `flag`).
         """
-        if success:
-            return cls.SOLVED
-        return cls.TERMINATED if terminated else cls.TRUNCATED if truncated else None
+        names = ("info['success']", "terminated", "truncated")
+        reasons = (cls.SOLVED, cls.TERMINATED, cls.TRUNCATED)
+        ends = [flag(name, value) for name, value in zip(names, (success, terminated, truncated), strict=True)]
+        return next((reason for reason, yes in zip(reasons, ends, strict=True) if yes), None)
 
     @property
     def cut_short(self) -> bool:

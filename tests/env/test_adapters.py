@@ -209,8 +209,8 @@ class Odd(gymnasium.Env):
         }
     )
 
-    def __init__(self, reward=0.0, image=False, text=False):
-        self.reward = reward
+    def __init__(self, reward=0.0, image=False, text=False, says="number 6"):
+        self.reward, self.says = reward, says
         if image:
             self.observation_space = gymnasium.spaces.Box(0, 255, (64, 64, 3), np.uint8)
         if text:
@@ -226,7 +226,8 @@ class Odd(gymnasium.Env):
     def step(self, action):
         if action == "boom":
             raise ValueError(action)
-        return self.look(), self.reward, False, action == 6, {"is_success": action == 6}
+        said = action == 6 if isinstance(self.says, str) and self.says == "number 6" else self.says
+        return self.look(), self.reward, False, action == 6, {"is_success": said}
 
 
 @pytest.fixture
@@ -251,6 +252,29 @@ def test_a_reward_that_is_no_number_is_an_error_and_not_a_score(odd, reward):
     env.reset(seed=0)
     with pytest.raises(RuntimeError, match="gymnasium:Odd-v0 returned the reward"):
         env.step("a0")
+
+
+@pytest.mark.parametrize("text", [True, False])
+@pytest.mark.parametrize("says", ["False", [False], {}, np.array([True]), 0.5])
+def test_a_success_that_is_no_bool_is_an_error_and_not_a_success(odd, says, text):
+    env = make("gymnasium:Odd-v0", reward=1.0, says=says, text=text)
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match=r"info\['is_success'\] is"):
+        env.step("a0")
+
+
+def test_a_success_may_be_a_number(odd):
+    for says, solved in ((np.float32(1), True), (0.0, False), (np.False_, False), (None, False)):
+        env = make("gymnasium:Odd-v0", says=says)
+        env.reset(seed=0)
+        assert env.step("a0").info["success"] is solved
+
+
+def test_a_wrong_reward_for_a_text_is_an_error_as_well(odd):
+    env = make("gymnasium:Odd-v0", text=True, reward=math.nan)
+    env.reset(seed=0)
+    with pytest.raises(RuntimeError, match="returned the reward nan"):
+        env.step("fine")
 
 
 def test_a_text_that_breaks_the_environment_cuts_the_episode_off(odd):

@@ -12,6 +12,9 @@ from functools import partial
 
 import gymnasium
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+from gymnasium.wrappers import TransformObservation
 from paths import ROOT
 from ragen_envs.bandit import Bandit
 
@@ -322,6 +325,73 @@ def test_a_plain_class_takes_its_own_and_the_adapter_s_arguments():
     with pytest.raises(BadEnvKwargs, match="takes free text"):
         make("Secret-v0", action_names=["a"])
     assert pickle.loads(pickle.dumps(env)).step("left").observation == "state 1"
+
+
+class Pole(gymnasium.Wrapper):
+    """CartPole in a wrapper, as a package may declare it."""
+
+    def __init__(self):
+        super().__init__(CartPoleEnv())
+
+
+class Survives(gymnasium.Env):
+    """Every action earns something until the player dies, and the last one as well."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Discrete(100)
+
+    def __init__(self, rewards=(1.0, 1.0, 1.0)):
+        self.rewards = rewards
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.played = 0
+        return 0, {}
+
+    def step(self, action):
+        self.played += 1
+        return self.played, self.rewards[self.played - 1], self.played == len(self.rewards), False, {}
+
+
+def test_a_declared_wrapper_keeps_the_table_of_its_environment():
+    register("Pole-v0", Pole)
+    env = make("Pole-v0")
+    assert env.actions == ("left", "right") and "Keep the pole" in env.instruction
+    assert "pole angle" in env.reset(seed=0)[0]
+    steps = [env.step("left") for _ in range(20)]
+    assert steps[-1].terminated and not any(step.info["success"] for step in steps)
+    register("Lake-v0", FrozenLakeEnv)
+    lake = make("Lake-v0", is_slippery=False)
+    assert lake.actions == ("left", "down", "right", "up") and lake.reset(seed=0)[0].startswith("PFFF")
+    steps = [lake.step(way) for way in ["down", "down", "right", "right", "down", "right"]]
+    assert steps[-1].info["success"] and not steps[-2].info["success"]
+
+
+def test_a_wrapper_that_shows_something_else_is_shown():
+    register("Cell-v0", lambda: TransformObservation(FrozenLakeEnv(), str, gymnasium.spaces.Text(9)))
+    env = make("Cell-v0")
+    assert env.reset(seed=0)[0] == "0" and env.actions == ("left", "down", "right", "up")
+
+
+@pytest.mark.parametrize(
+    ("rewards", "solved"),
+    [
+        ((1.0, 1.0, 1.0), False),
+        ((0.2, 0.1, 3.0), False),
+        ((1.0,), True),
+        ((0.0, 1.0, 1.0), True),
+        ((1.0, 0.0), False),
+        ((1.0, -1.0, 2.0), True),
+    ],
+)
+def test_to_be_paid_at_every_step_is_no_success(rewards, solved):
+    register("Survives-v0", Survives)
+    env = make("Survives-v0", rewards=rewards)
+    for _ in range(2):  # the second episode of an instance is judged alike
+        env.reset(seed=0)
+        steps = [env.step("a0") for _ in rewards]
+        assert [step.info["success"] for step in steps] == [False] * (len(rewards) - 1) + [solved]
+    assert make("Survives-v0", rewards=rewards, success_return=0.5).reset(seed=0)
 
 
 def test_a_declared_plain_class_passes_the_checker(install, tmp_path):

@@ -85,6 +85,8 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("OutsideCharset", "observations", "'é', not in charset"),
         ("FourValues", "results", "not five values"),
         ("NoFlags", "results", "lacks action_is_valid, action_is_effective"),
+        ("ArrayOfSuccess", "results", "info['success'] of step('Left') is array([False])"),
+        ("WrittenSuccess", "results", "info['success'] of step('Left') is 'False'"),
         ("OneSpelling", "texts", "'LEFT' is not taken for 'Left'"),
         ("MovesOnAnything", "texts", "is none of the action names and yet valid"),
         ("PaysForNonsense", "texts", "is no valid action and yet earns 1"),
@@ -197,6 +199,11 @@ def test_a_player_without_a_valid_move_is_told_about():
     report = checked(broken_envs.NoValidMove)
     assert report.ok and "so little was tested" in str(report) and not checked(Says).notes
     assert report.as_json()["notes"] == report.notes
+
+
+def test_a_game_that_chance_wins_is_told_about():
+    report = checked(broken_envs.WinsByItself)
+    assert report.ok and "The random player solves 100% of the episodes" in str(report)
 
 
 def test_a_slow_environment_is_checked_with_smaller_numbers():

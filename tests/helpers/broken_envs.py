@@ -194,6 +194,23 @@ class NoFlags(Walk):
         return super().step(action)._replace(info={"success": False})
 
 
+class ArrayOfSuccess(Walk):
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, {**info, "success": np.array([info["success"]])}
+
+
+class WrittenSuccess(Walk):
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, {**info, "success": str(info["success"])}
+
+
+class WinsByItself(Walk):
+    def moved(self, name):
+        return min(self.place + 1, self.length - 1)
+
+
 class OneSpelling(Walk):
     def name_of(self, action):
         return action if action in self.actions else None

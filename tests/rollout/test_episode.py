@@ -4,6 +4,7 @@ import asyncio
 import json
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -298,6 +299,18 @@ def test_a_cut_episode_returns_no_more_than_one_played_on(workers, cost, penalty
         assert cut.ret <= whole.ret + 1e-9, "the rest played as before"
 
 
+NO_BOOLS = (np.array([False]), np.array([1, 0]), "False", "", {}, {"level": False}, [0], None, 0.5, float("nan"), 2)
+BOOLS = (True, 1, 1.0, np.True_, np.int64(1), np.float32(1), np.array(True))
+
+
+@pytest.mark.parametrize("yes", BOOLS)
+def test_success_may_be_any_kind_of_bool(workers, yes):
+    solved = Walk(result=("s", 0.0, False, False, {"success": yes, "action_is_effective": yes}))
+    unsolved = Walk(result=("s", 0.0, False, False, {"success": 1 - int(yes), "action_is_effective": yes}))
+    assert run(workers, solved, RIGHT).stop_reason is StopReason.SOLVED
+    assert run(workers, unsolved, RIGHT, max_turns=1).stop_reason is StopReason.TURN_BUDGET
+
+
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
@@ -310,6 +323,11 @@ def test_a_cut_episode_returns_no_more_than_one_played_on(workers, cost, penalty
         (Walk(result=("s", 0.0, False, {})), 1, "unpack"),
         (Walk(result=(None, 0.0, False, False, {})), 1, "the observation is NoneType"),
         (Walk(result=("s", 0.0, False, False, None)), 1, "info is NoneType"),
+        *((Walk(result=("s", 0.0, False, False, {"success": no})), 1, "info['success'] is") for no in NO_BOOLS),
+        (Walk(result=("s", 0.0, False, False, {"action_is_valid": "False"})), 1, "info['action_is_valid'] is 'False'"),
+        (Walk(result=("s", 0.0, False, False, {"action_is_effective": [0]})), 1, "info['action_is_effective'] is [0]"),
+        (Walk(result=("s", 0.0, "False", False, {})), 1, "terminated is 'False'"),
+        (Walk(result=("s", 0.0, False, np.array([False]), {})), 1, "truncated is array([False])"),
     ],
 )
 def test_an_environment_that_fails_is_excluded(workers, env, turns, error):

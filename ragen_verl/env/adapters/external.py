@@ -105,6 +105,7 @@ class ExternalEnv(FreeTextEnv):
         self._sum = 0.0
         self._over = (False, False)
         self._solved = False
+        self._rewards = (0, 0)  # how many actions were played, and how many of them earned something
 
     @property
     def action_space(self) -> Any:
@@ -114,6 +115,7 @@ class ExternalEnv(FreeTextEnv):
     def begin(self, observation: str) -> tuple[str, dict[str, Any]]:
         """Store the first observation; return the result for `reset`."""
         self._observation, self._sum, self._over, self._solved = observation, 0.0, (False, False), False
+        self._rewards = (0, 0)
         return observation, {}
 
     def render(self) -> str:
@@ -153,17 +155,19 @@ class ExternalEnv(FreeTextEnv):
             observation: the package's present observation.
             reward: the package's reward, a finite number; None counts as 0.
             terminated, truncated: as the package says; both at once count as terminated.
-            success: as the package says; None where it says nothing: then a positive reward at the end is a success.
+            success: as the package says; None where it says nothing: then a positive reward at the end is a success,
+                unless every action of several earned one, as where each step survived is paid.
             valid: whether the package understood the action.
             effective: whether it changed something; None: it did if the observation changed or the episode is over.
         """
         value = _finite(reward, self.name)
         self._sum += value
+        self._rewards = played, paid = self._rewards[0] + 1, self._rewards[1] + (value > 0)
         self._over = (bool(terminated), bool(truncated and not terminated))
         if self.success_return is not None:
             self._solved = self._sum >= self.success_return
         else:
-            self._solved = bool(terminated and value > 0) if success is None else bool(success)
+            self._solved = bool(terminated and value > 0 and not 1 < played == paid) if success is None else success
         if effective is None:
             effective = observation != self._observation or any(self._over)
         self._observation = observation

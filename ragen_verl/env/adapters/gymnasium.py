@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium import spaces
 
 from ragen_verl.env.adapters import describe, tables
 from ragen_verl.env.adapters.external import MOST_ACTIONS, ExternalEnv, cut, one_line, reject, unknown
 from ragen_verl.env.arguments import check_whole
-from ragen_verl.env.core import Step
+from ragen_verl.env.core import Step, flag
 from ragen_verl.errors import BadEnvKwargs, MissingExtra
 
 __all__ = ["MINIGRID", "GymnasiumEnv"]
@@ -59,8 +58,9 @@ class GymnasiumEnv(ExternalEnv):
     ## Episode End
 
     That of the environment, with its time limit. Solved: as `info["is_success"]` or `info["success"]` say where the
-    environment gives one; else if it terminated with a positive reward (CliffWalking: if it terminated; CartPole: if
-    the pole stood for 475 steps, or for `max_actions` where that is less).
+    environment gives one; else if it terminated with a positive reward, unless every one of several actions earned one,
+    as where each step survived is paid (CliffWalking: if it terminated; CartPole: if the pole stood for 475 steps, or
+    for `max_actions` where that is less).
 
     ## Arguments
 
@@ -96,7 +96,7 @@ class GymnasiumEnv(ExternalEnv):
         self.env = self._build(spec, kwargs)
         if max_actions is None:
             self.max_actions = min(self._time_limit() or _DEFAULT_ACTIONS, MOST_ACTIONS)
-        self.table = tables.of(spec.entry_point)
+        self.table = tables.of(self.env)
         if success_return is None and self.table.success_return is not None:
             self.success_return = min(self.table.success_return, self.max_actions * self.table.most_a_step)
         self.actions = self._action_names(action_names)
@@ -212,17 +212,17 @@ class GymnasiumEnv(ExternalEnv):
             name = self.name_of(action)
             if self.ended() or name is None:
                 return self.idle(valid=name is not None)
-            return self._play(int(self.env.action_space.start) + self.actions.index(name))
+            return self._played(*self.env.step(int(self.env.action_space.start) + self.actions.index(name)))
         valid = isinstance(action, str)
         if self.ended() or not valid:
             return self.idle(valid=valid)
         try:
-            return self._play(action)
+            played = self.env.step(action)
         except Exception:
             return self.broken()
+        return self._played(*played)
 
-    def _play(self, action: Any) -> Step:
-        raw, reward, terminated, truncated, info = self.env.step(action)
+    def _played(self, raw: Any, reward: Any, terminated: bool, truncated: bool, info: dict[str, Any]) -> Step:
         return self.after(
             self._text(raw),
             reward,
@@ -258,6 +258,5 @@ def _render_modes(spec: Any) -> list[str]:
 
 
 def _flag(info: Mapping[str, Any], *keys: str, otherwise: bool | None) -> bool | None:
-    """Return the first entry among `keys` that is a bool, or a number that stands for one."""
-    given = (info.get(key) for key in keys)
-    return next((bool(one) for one in given if isinstance(one, (bool, int, np.bool_, np.integer))), otherwise)
+    """Return the first entry among `keys` that is given; raises TypeError if it is no bool."""
+    return next((flag(f"info[{key!r}]", info[key]) for key in keys if info.get(key) is not None), otherwise)

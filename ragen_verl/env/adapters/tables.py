@@ -6,9 +6,11 @@ The facts are from the environments' documentation (gymnasium.farama.org).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+
+import gymnasium
 
 __all__ = ["Table", "of"]
 
@@ -34,11 +36,14 @@ class Table:
     most_a_step: float = float("inf")
 
 
-def of(entry_point: Any) -> Table:
-    """Return the table of gymnasium's environment with this entry point, an empty one for any other."""
-    if not isinstance(entry_point, str) or not entry_point.startswith("gymnasium.envs."):
+def of(env: gymnasium.Env) -> Table:
+    """Return the table of gymnasium's environment that is inside the wrappers of `env`; an empty one for any other."""
+    kind = type(env.unwrapped)
+    table = _TABLES.get(kind.__name__) if kind.__module__.startswith("gymnasium.envs.") else None
+    if table is None:
         return Table()
-    return _TABLES.get(entry_point.rpartition(":")[2], Table())
+    same = env.observation_space == env.unwrapped.observation_space
+    return table if same else replace(table, describe=None)  # a wrapper shows something else
 
 
 _PLACES = ("red (row 0, column 0)", "green (row 0, column 4)", "yellow (row 4, column 0)", "blue (row 4, column 3)")

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import sys
 import traceback
+from functools import wraps
 from importlib import import_module
 from typing import Any
 
-import wrapt
-
 from ragen_verl.extensions import load_plugins
+from ragen_verl.hooks import after_import
 from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
 
 __all__ = ["STATUS", "register_verl"]
 
 STATUS: dict = {"loaded": False, "error": None, "registered": []}
 """loaded: bool, error: the traceback or None, registered: names of what was registered in this process."""
+
+
+_TRAINERS = (TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER)
 
 
 def register_verl() -> None:
@@ -31,15 +34,29 @@ def register_verl() -> None:
 
     register_resolvers()
     for name, patch in PATCHES.items():
-        wrapt.register_post_import_hook(patch, name)
+        after_import(name, patch)
     STATUS["registered"] += ["resolvers", *(f"patch:{name}" for name in PATCHES), *apply_verl_patches()]
-    # verl looks trainers up by name as soon as this package is imported (main_ppo.py:141), before any other seam
-    wrapt.register_post_import_hook(lambda _: import_module("ragen_verl.training.trainer_modes"), "verl.trainer.ppo.v1")
-    wrapt.register_post_import_hook(_register_agent_loop, "verl.experimental.agent_loop.agent_loop")
-    wrapt.register_post_import_hook(_register_losses, "verl.trainer.ppo.core_algos")
-    wrapt.register_post_import_hook(_register_estimators, "verl.trainer.ppo.core_algos")
-    trainers = [f"trainer:{name}" for name in (TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER)]
-    STATUS["registered"] += [*trainers, f"agent_loop:{AGENT_LOOP}"]
+    after_import("verl.trainer.ppo.v1", _find_trainers)
+    after_import("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
+    after_import("verl.trainer.ppo.core_algos", _register_losses)
+    after_import("verl.trainer.ppo.core_algos", _register_estimators)
+    STATUS["registered"] += [*(f"trainer:{name}" for name in _TRAINERS), f"agent_loop:{AGENT_LOOP}"]
+
+
+def _find_trainers(module: Any) -> None:
+    """Import the trainers, which register themselves, when verl looks one of them up by name (main_ppo.py:141).
+
+    Not before: verl imports this package also in processes without a trainer, and while the trainers import verl.
+    """
+    find = module.get_trainer_cls
+
+    @wraps(find)
+    def with_ours(name: str) -> type:
+        if name in _TRAINERS:
+            import_module("ragen_verl.training.trainer_modes")
+        return find(name)
+
+    module.get_trainer_cls = with_ours
 
 
 def _register_agent_loop(module: Any) -> None:

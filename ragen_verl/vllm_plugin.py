@@ -8,15 +8,15 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import wrapt
+from ragen_verl.hooks import after_import
 
 __all__ = ["compile_no_ranks", "keep_linear_weights", "register_vllm"]
 
 
 def register_vllm() -> None:
     """Change vLLM's CPU build as below; other builds are not changed, and vLLM is not imported here."""
-    wrapt.register_post_import_hook(keep_linear_weights, "vllm.model_executor.layers.utils")
-    wrapt.register_post_import_hook(compile_no_ranks, "vllm.v1.sample.sampler")
+    after_import("vllm.model_executor.layers.utils", keep_linear_weights)
+    after_import("vllm.v1.sample.sampler", compile_no_ranks)
 
 
 def compile_no_ranks(module: Any) -> None:
@@ -25,9 +25,11 @@ def compile_no_ranks(module: Any) -> None:
     vLLM compiles this one line, a comparison and a sum, whatever `enforce_eager` says (v1/sample/ops/logprobs.py:10):
     a C++ compiler works 16 s for it before the first step on a machine, and later runs load torch's compiler for 4 s.
     """
+    from vllm.platforms import current_platform
+
     compiled = getattr(module, "batched_count_greater_than", None)
     plain = getattr(compiled, "_torchdynamo_orig_callable", None)
-    if plain is not None and module.current_platform.is_cpu():
+    if plain is not None and current_platform.is_cpu():
         module.batched_count_greater_than = plain
 
 

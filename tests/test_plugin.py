@@ -110,17 +110,25 @@ def test_ranks_are_counted_without_a_compiler_on_the_cpu() -> None:
     assert done.stdout.splitlines() == ["[2, 1]", "False"], done.stderr
 
 
-def test_ranks_stay_compiled_elsewhere() -> None:
-    module = ModuleType("vllm.v1.sample.sampler")
+def test_ranks_stay_compiled_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("vllm.v1.sample.sampler")  # with no other name, as in vLLM 0.24 to 0.31
     module.batched_count_greater_than = compiled = SimpleNamespace(_torchdynamo_orig_callable=len)
-    module.current_platform = SimpleNamespace(is_cpu=lambda: False)
+    monkeypatch.setattr("vllm.platforms.current_platform", SimpleNamespace(is_cpu=lambda: False))
     vllm_plugin.compile_no_ranks(module)
     assert module.batched_count_greater_than is compiled
-    module.current_platform = SimpleNamespace(is_cpu=lambda: True)
+    monkeypatch.setattr("vllm.platforms.current_platform", SimpleNamespace(is_cpu=lambda: True))
     vllm_plugin.compile_no_ranks(module)
     assert module.batched_count_greater_than is len
     vllm_plugin.compile_no_ranks(module)  # a vLLM that compiles nothing
     assert module.batched_count_greater_than is len
+
+
+def test_our_trainer_can_be_the_first_import() -> None:
+    done = run(
+        "import ragen_verl.training.trainer; from verl.trainer.ppo.v1 import get_trainer_cls\n"
+        "print(get_trainer_cls('ragen_sync').__name__)"
+    )
+    assert done.stdout == "RagenTrainer\n" and "stays as it is" not in done.stderr, done.stderr
 
 
 def test_device_is_both_a_device_and_an_index() -> None:

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import wrapt
-
 from ragen_verl.cpu import fork_server
 from ragen_verl.cpu.cluster import joins_a_cluster
+from ragen_verl.hooks import after_import
 
 __all__ = ["VERL_PATCHES", "apply_verl_patches"]
 
@@ -53,7 +52,7 @@ def apply_verl_patches() -> list[str]:
     _set_environment()
     _patch_vllm_version()
     for name, patch in VERL_PATCHES.items():
-        wrapt.register_post_import_hook(patch, name)
+        after_import(name, patch)
     _applied.extend(["platform:cpu", *(f"patch:{name}" for name in VERL_PATCHES)])
     return _applied
 

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import wrapt
-
 from ragen_verl.errors import RecipeError
 from ragen_verl.extensions import Registry
+from ragen_verl.hooks import after_import
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,8 +78,8 @@ def policy_loss(name: str, *, needs_turns: bool = False) -> Callable[[Callable],
             ) from None
         POLICY_LOSSES.add(name, PolicyLoss(function, needs_turns))
         # a name of verl's own is not replaced; the check of the recipe refuses it
-        wrapt.register_post_import_hook(
-            lambda module: module.POLICY_LOSS_REGISTRY.setdefault(name, function), "verl.trainer.ppo.core_algos"
+        after_import(
+            "verl.trainer.ppo.core_algos", lambda module: module.POLICY_LOSS_REGISTRY.setdefault(name, function)
         )
         return function
 

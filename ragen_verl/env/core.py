@@ -109,9 +109,10 @@ class Env(gymnasium.Env[str, str]):
         charset: the characters that observations and free-text actions consist of.
         external_arguments: names of the constructor's arguments that name a file, a folder, an address or a data set of
             the hub; `ragen-verl env serve` refuses them to its clients unless its options allow their values.
-        isolation: where the rollout runs the environment's calls: in a "thread"; or in a "process", for an environment
-            that may crash, that may hang in code which a thread cannot leave, or that holds Python's lock for long. It
-            is an attribute of the class, not of an instance.
+        isolation: where the rollout runs the environment's calls: in a "thread", each call perhaps in another one; or
+            in a "process", whose calls are all made in its main thread, for an environment that keeps something that
+            belongs to one thread, that may crash, that may hang in code which a thread cannot leave, or that holds
+            Python's lock for long. It is an attribute of the class, not of an instance.
         seed, rollout_index: the seed and the rollout index of the current episode.
         dynamics: generator of everything that happens after the initial state, seeded by both of them.
     """

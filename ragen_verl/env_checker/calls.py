@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ragen_verl.env.core import FLAGS, Env, Step, flag
@@ -50,6 +51,7 @@ class Calls:
     ) -> None:
         self.limit, self.backstop, self.progress = limit, backstop, progress
         self.made = 0
+        self._scattered = False
         self._running: dict[int, tuple[float, str]] = {}
         self._built: list[Env] = []
 
@@ -61,18 +63,8 @@ class Calls:
         Raises:
             Broken: the rule `time`, as soon as a call made through this object is overdue, in any thread.
         """
-        outcome: list[Any] = []
-        done = threading.Event()
-
-        def work() -> None:
-            try:
-                outcome[:] = function(), None
-            except BaseException as error:
-                outcome[:] = None, error
-            done.set()
-
         self._arm()
-        threading.Thread(target=work, name="ragen-check", daemon=True).start()
+        done, outcome = _started(function)
         try:
             while not done.wait(min(0.2, self.limit / 4)):
                 self._arm()
@@ -82,10 +74,16 @@ class Calls:
         finally:
             if self.backstop:
                 faulthandler.cancel_dump_traceback_later()
-        value, error = outcome
-        if error is not None:
-            raise error
-        return value
+        return _told_by(outcome)
+
+    @contextmanager
+    def scattered(self) -> Iterator[None]:
+        """Make every call within the block in a thread of its own."""
+        self._scattered = True
+        try:
+            yield
+        finally:
+            self._scattered = False
 
     def _arm(self) -> None:
         """Delay the end of the process; it does not end as long as this thread runs."""
@@ -106,7 +104,7 @@ class Calls:
         key = threading.get_ident()
         self._running[key] = time.monotonic() + (times - 1) * self.limit, where
         try:
-            return function()
+            return _elsewhere(function) if self._scattered else function()
         except Broken:
             raise
         except BaseException as error:  # even SystemExit, since an environment must not end the process
@@ -126,6 +124,11 @@ class Calls:
         """Close every instance that was built."""
         while self._built:
             self.call("close()", self._built.pop().close)
+
+    def close(self, env: Env) -> None:
+        """Close an instance that `build` made."""
+        self._built = [one for one in self._built if one is not env]
+        self.call("close()", env.close)
 
     def reset(self, env: Env, seed: int, rollout_index: int = 0) -> str:
         """Start an episode, check the result and return the observation."""
@@ -157,6 +160,35 @@ class Calls:
         if not all(isinstance(end, bool) for end in (step.terminated, step.truncated)):
             raise Broken("results", f"terminated or truncated of {where} is no bool")
         return step
+
+
+def _started(function: Callable[[], _T]) -> tuple[threading.Event, list[Any]]:
+    """Run `function` in a new thread; return an event that is set at its end, and its (result, exception) by then."""
+    outcome: list[Any] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            outcome[:] = function(), None
+        except BaseException as error:
+            outcome[:] = None, error
+        done.set()
+
+    threading.Thread(target=work, name="ragen-check", daemon=True).start()
+    return done, outcome
+
+
+def _told_by(outcome: list[Any]) -> Any:
+    value, error = outcome
+    if error is not None:
+        raise error
+    return value
+
+
+def _elsewhere(function: Callable[[], _T]) -> _T:
+    done, outcome = _started(function)
+    done.wait()
+    return _told_by(outcome)
 
 
 def _check_text(env: Env, observation: Any, where: str) -> None:

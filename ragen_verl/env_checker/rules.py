@@ -49,11 +49,13 @@ __all__ = [
     "processes",
     "seeds",
     "texts",
+    "threads",
 ]
 
 _ROLLOUTS = 8
 _MOST_ACTIONS = 100_000
 _FEWEST_WORDS = 8  # an observation with fewer words cannot contain the task
+_SCATTERED = 'is played differently: {}; keep nothing that belongs to one thread, or set isolation = "process"'
 _GLOBALS = ((1, 2), (3, 4))  # seeds of the global generators, which must make no difference
 
 
@@ -107,6 +109,24 @@ def seeds(case: Case) -> Iterator[str]:
         if found := difference(first, list(case.episode(used, seed))):
             yield f"an instance that played before plays seed {seed} differently: {found}"
     case.facts["starts"] = {"seeds": len(case.seeds()), "distinct": len(starts)}
+
+
+def threads(case: Case) -> Iterator[str]:
+    """The calls of an episode may come from different threads: with each in another one it is the same episode."""
+    for seed in case.seeds():
+        alone = case.record(seed)
+        try:
+            with case.calls.scattered():
+                env = case.build()
+                found = difference(alone, list(case.episode(env, seed)))
+                case.calls.close(env)
+        except Broken as broken:
+            if broken.rule == "time":
+                raise
+            found = broken.what
+        if found:
+            yield f"with every call in another thread seed {seed} {_SCATTERED.format(found)}"
+            return
 
 
 def generators(case: Case) -> Iterator[str]:
@@ -305,6 +325,7 @@ RULES: dict[str, Callable[[Case], Iterator[str]]] = {
     "interface": interface,
     "sizes": sizes,
     "seeds": seeds,
+    "threads": threads,
     "generators": generators,
     "groups": groups,
     "instances": instances,

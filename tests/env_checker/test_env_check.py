@@ -69,6 +69,13 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("SeedsNumpy", "generators", "moves the global generator of numpy.random"),
         ("UnseededGenerator", "seeds", "a second instance plays seed"),
         ("LeftOver", "seeds", "an instance that played before plays seed"),
+        ("OwnThread", "threads", "ProgrammingError: SQLite objects created in a thread"),
+        ("ClosesInItsThread", "threads", "close() raised ProgrammingError"),
+        (
+            "LocalPlace",
+            "threads",
+            'another outcome; keep nothing that belongs to one thread, or set isolation = "process"',
+        ),
         ("MembersApart", "groups", "start with different observation"),
         ("SharedPlace", "instances", "beside another instance"),
         ("SharedScratch", "instances", "beside 12 others in threads"),
@@ -119,6 +126,11 @@ def test_a_salted_hash_shows_in_another_process():
     report = check(Subject.of(broken_envs.SaltedHash), TINY)
     assert report.broken == ["processes"]
     assert "hash()" in str(report)
+
+
+def test_a_process_of_its_own_has_one_thread(registered):
+    report = check(Subject.of(registered("OwnThreadApart")), TINY, skip=["processes"])
+    assert report.ok, report
 
 
 def test_what_another_process_cannot_import_is_left_unchecked():

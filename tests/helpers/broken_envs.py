@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import sqlite3
 import threading
 import time
 
@@ -91,6 +92,46 @@ class LeftOver(Walk):
         self.resets += 1
         self.place = self.resets % (self.length - 1)
         return self.render(), {}
+
+
+class OwnThread(Walk):
+    """Its database may be used in the thread that opened it, and in no other."""
+
+    def reset(self, *, seed=None, options=None):
+        self.base = sqlite3.connect(":memory:")
+        return super().reset(seed=seed, options=options)
+
+    def moved(self, name):
+        self.base.execute("select 1")
+        return super().moved(name)
+
+    def __deepcopy__(self, memo):
+        raise TypeError("a database cannot be copied")
+
+
+class OwnThreadApart(OwnThread):
+    isolation = "process"
+
+
+class ClosesInItsThread(Walk):
+    def reset(self, *, seed=None, options=None):
+        self.base = sqlite3.connect(":memory:")
+        return super().reset(seed=seed, options=options)
+
+    def close(self):
+        self.base.close()
+
+
+class LocalPlace(Walk):
+    """Another thread sees another place, and nothing fails."""
+
+    def __init__(self, length=4):
+        self.local = threading.local()
+        super().__init__(length)
+
+    place = property(
+        lambda self: getattr(self.local, "place", 0), lambda self, value: setattr(self.local, "place", value)
+    )
 
 
 class MembersApart(Walk):

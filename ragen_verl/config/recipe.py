@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from packaging.version import Version
 
 from ragen_verl.config.advantage import Advantage
 from ragen_verl.config.diagnostics import Diagnostics, Stop
@@ -192,5 +194,10 @@ def _cpu_size(what: str, model: str, *numbers: int) -> int:
 
 
 def _attention() -> str:
-    """The fastest attention that is installed, as transformers calls it: the resolver `${ragen_attention:}`."""
-    return "flash_attention_2" if find_spec("flash_attn") else "sdpa"
+    """The fastest attention for packed rows that is installed: the resolver `${ragen_attention:}`.
+
+    flash_attention_2 where flash-attn is, else torch's own from 2.11 on (`ragen_verl.patches.varlen`), else sdpa.
+    """
+    if find_spec("flash_attn"):
+        return "flash_attention_2"
+    return "varlen" if Version(version("torch")) >= Version("2.11") else "sdpa"

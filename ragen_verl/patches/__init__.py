@@ -23,5 +23,6 @@ PATCHES = {
     **PAUSE_PATCHES,
     **SEPARATE_PATCHES,
     "verl.utils.torch_functional": _later("logits"),
+    "transformers.modeling_utils": _later("varlen"),
 }
 """Module name -> the patch that is applied once that module has been imported."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from refusals import refused
 
-from ragen_verl.config import RagenConfig, register_resolvers
+from ragen_verl.config import RagenConfig, recipe, register_resolvers
 from ragen_verl.errors import RecipeError
 
 BLOCK = {
@@ -151,3 +151,14 @@ def test_resolvers_follow_the_environments() -> None:
     assert (config.size, config.sum) == (8, 3)
     config.ragen.train.envs[0].groups = 10
     assert config.size == 13
+
+
+@pytest.mark.parametrize(
+    ("flash", "torch", "name"),
+    [(True, "2.13.0", "flash_attention_2"), (False, "2.11.0+cu130", "varlen"), (False, "2.10.1", "sdpa")],
+)
+def test_the_attention_is_the_fastest_that_is_installed(monkeypatch, flash: bool, torch: str, name: str) -> None:
+    monkeypatch.setattr(recipe, "find_spec", lambda package: flash or None)
+    monkeypatch.setattr(recipe, "version", lambda package: torch)
+    register_resolvers()
+    assert OmegaConf.create({"found": "${ragen_attention:}"}).found == name

@@ -44,12 +44,12 @@ from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.trajectory import Trajectory
 from ragen_verl.runs.folder import versions
 
 RESULT = Path(__file__).parent / "results" / "rollout_concurrency.json"
-RULES = Protocol()
+RULES = Ragen()
 LIMITS = Limits(response_length=96, context_length=1024, step_timeout=60.0)
 LATENCY = (0.005, 0.050)
 

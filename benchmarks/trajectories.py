@@ -24,7 +24,7 @@ from transformers import AutoTokenizer
 
 from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.rollout.chat import ChatTokens
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.trajectory import Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder, versions
 from ragen_verl.training import batch as episodes
@@ -48,7 +48,7 @@ class Rows:
 
 def played(chat: ChatTokens) -> list[Trajectory]:
     """Episodes whose responses are words of the vocabulary, drawn at random."""
-    rng, protocol = np.random.default_rng(0), Protocol()
+    rng, protocol = np.random.default_rng(0), Ragen()
     words = [index for index in range(len(chat.tokenizer)) if 3 <= len(chat.decode([index])) <= 5]
     found = []
     state = "######\n#_P__#\n#_X__#\n#__O_#\n######"
@@ -67,7 +67,7 @@ def played(chat: ChatTokens) -> list[Trajectory]:
                     executed=["Up", "Left"],
                     infos=[{"success": False, "action_is_valid": True, "action_is_effective": True}] * 2,
                     observation=state,
-                    user=protocol.next_user(number, state, 8, -0.2),
+                    user=protocol.message([*turns, Turn("", [], [], reward=-0.2)], state, 8),
                     prefix="<think>",
                 )
             )
@@ -138,7 +138,7 @@ def _older(row: str) -> str:
 
 def main() -> None:
     """Measure, write, print."""
-    chat = ChatTokens(AutoTokenizer.from_pretrained(nano_model_path()), Protocol())
+    chat = ChatTokens(AutoTokenizer.from_pretrained(nano_model_path()), Ragen())
     trajectories = played(chat)
     size = {"trajectories": TRAJECTORIES, "turns": TURNS, "sampled": SAMPLED, "prompt": PROMPT}
     found = {name: measured(trajectories, chat, name == "tokens") for name in ("usual", "tokens")}

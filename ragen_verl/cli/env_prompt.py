@@ -10,8 +10,7 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.env import make
 from ragen_verl.env.registry import resolve
 from ragen_verl.errors import RecipeError
-from ragen_verl.rollout.chat import ChatTokens
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 
 __all__ = ["sections"]
 
@@ -31,21 +30,21 @@ def sections(
     Raises:
         RecipeError: the recipe does not play this environment, or there is no tokenizer.
     """
-    protocol, options = Protocol(), {}
+    protocol, options = Ragen(), {}
     if recipe is not None:
         config = composed(recipe, [])
         ragen = RagenConfig.from_omegaconf(config)
-        protocol, options = ragen.rollout.protocol(), dict(config.data.apply_chat_template_kwargs or {})
+        protocol, options = ragen.rollout.chat_protocol(), dict(config.data.apply_chat_template_kwargs or {})
         kwargs = {**_arguments(ragen, id, recipe), **kwargs}
     env = make(id, **kwargs)
     state, _ = env.reset(seed=seed)
-    system, user = protocol.system(), protocol.first_user(env, state)
+    system, user = protocol.system(env), protocol.first_user(env, state)
     env.close()
     yield "System message", system or "none"
     yield f"First message (initial state of seed {seed})", user
     yield "The response is made to begin with", protocol.prefill
     if model is not None:
-        chat = ChatTokens(_tokenizer(model), protocol, options)
+        chat = protocol.chat(_tokenizer(model), options)
         ids = chat.initial(system, user)
         yield f"As {model} is sent it, {len(ids)} tokens", chat.tokenizer.decode(ids, skip_special_tokens=False)
 

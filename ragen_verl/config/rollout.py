@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from ragen_verl.config.schema import FILLED, PENALTY, POSITIVE, REST, at_least
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.extensions import check_options, options_of
+from ragen_verl.extensions import Registry, check_options, options_of
 from ragen_verl.rollout.context import CONTEXTS, Context
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocol import PROTOCOLS, Protocol
 
 __all__ = ["Rollout"]
 
@@ -18,10 +19,13 @@ class Rollout:
     """The settings of an episode: the dialogue's budgets and texts, and the limits on time and tokens.
 
     Attributes:
-        options: all other keys; they are options of the context. null stands for the default, or for an option that
-            the context does not have.
+        protocol: the name of what writes the prompts and reads the answers.
+        context: the name of the rule for what a prompt shows of the past.
+        options: all other keys; they are options of the protocol or of the context. null stands for the default, or
+            for an option that neither has.
     """
 
+    protocol: str = "ragen"
     max_turns: int = field(default=Protocol.max_turns, metadata=at_least(1))
     max_actions_per_turn: int = field(default=Protocol.max_actions_per_turn, metadata=at_least(1))
     max_actions: int | None = field(default=Protocol.max_actions, metadata=at_least(1))
@@ -43,29 +47,41 @@ class Rollout:
 
     def __post_init__(self) -> None:
         CONTEXTS.find(self.context, "ragen.rollout.context")
-        readers = {key: name for name, kind in CONTEXTS.items() for key in options_of(kind)}
+        PROTOCOLS.find(self.protocol, "ragen.rollout.protocol")
+        readers = {}
+        for block, registry in (("protocol", PROTOCOLS), ("context", CONTEXTS)):
+            readers |= {key: (block, name) for name, kind in registry.items() for key in options_of(kind)}
         for key, value in self.options.items():
             if key not in readers:
                 known = {one.name for one in fields(self) if one.name != "options"} | set(readers)
                 raise RecipeError(f"ragen.rollout.{key} is not a key of ragen.rollout: {nearest(key, known)}")
-            if value is not None and key not in options_of(CONTEXTS[self.context]):
+            block, name = readers[key]
+            if value is not None and key not in {**self._options(PROTOCOLS), **self._options(CONTEXTS)}:
                 raise RecipeError(
-                    f"ragen.rollout.{key} is {value} but ragen.rollout.context is {self.context}, so it would do "
-                    f"nothing: set {key} to null, or the context to {readers[key]}."
+                    f"ragen.rollout.{key} is {value} but ragen.rollout.{block} is {getattr(self, block)}, so it would "
+                    f"do nothing: set {key} to null, or the {block} to {name}."
                 )
         context = self.chat_context()
+        self.chat_protocol()
         if self.loss_on_env_tokens and context.row_per_turn:
             raise RecipeError(
                 f"ragen.rollout.loss_on_env_tokens is true but with ragen.rollout.context {self.context} the response "
                 "of a row holds no environment tokens, so it would do nothing: use context full, or set it to false."
             )
 
-    def protocol(self) -> Protocol:
-        """The text protocol these settings describe."""
+    def chat_protocol(self) -> Protocol:
+        """The protocol that these settings describe: what writes the prompts and reads the answers."""
         names = {one.name for one in fields(Protocol)}
-        return Protocol(**{one.name: getattr(self, one.name) for one in fields(self) if one.name in names})
+        common = {one.name: getattr(self, one.name) for one in fields(self) if one.name in names}
+        return PROTOCOLS[self.protocol](**common, **self._options(PROTOCOLS))
 
     def chat_context(self) -> Context:
         """The rule for what a turn's prompt shows of the turns before it."""
-        kind = CONTEXTS[self.context]
-        return kind(**check_options(kind, self.options, "ragen.rollout", f"rollout context {self.context}"))
+        return CONTEXTS[self.context](**self._options(CONTEXTS))
+
+    def _options(self, registry: Registry) -> dict[str, Any]:
+        """The options of the chosen protocol or context, checked."""
+        name = self.protocol if registry is PROTOCOLS else self.context
+        known = options_of(registry[name])
+        given = {key: value for key, value in self.options.items() if key in known}
+        return check_options(registry[name], given, "ragen.rollout", f"the {registry.kind} {name}")

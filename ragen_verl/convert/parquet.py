@@ -28,7 +28,7 @@ def dialogue(ragen: RagenConfig) -> dict[str, Any]:
     """
     envs = [{"id": one.id, "name": one.tag, "kwargs": one.kwargs_at(1)} for one in ragen.train.envs]
     rollout = ragen.rollout
-    said = {f"ragen.rollout.{name}": value for name, value in asdict(rollout.protocol()).items()}
+    said = {f"ragen.rollout.{name}": value for name, value in asdict(rollout.chat_protocol()).items()}
     context = {"ragen.rollout.context": [rollout.context, rollout.options]}
     return json.loads(json.dumps({"ragen.train.envs": envs, **said, **context}))
 

@@ -15,7 +15,7 @@ from ragen_verl.env_checker.profile import Profile
 from ragen_verl.env_checker.record import chooser, random_action
 from ragen_verl.env_checker.subject import Subject
 from ragen_verl.errors import RecipeError
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 
 __all__ = ["NANO", "load_tokenizer", "measure"]
 
@@ -47,7 +47,7 @@ def measure(subject: Subject, profile: Profile, calls: Calls, tokenizer: str = N
         state = calls.reset(env, seed)
         times["reset"].append(time.perf_counter() - started)
         observations.append(state)
-        prompts.append(Protocol().first_user(env, state))
+        prompts.append(Ragen().first_user(env, state))
         until = begun + _ENOUGH_SECONDS
         _steps(env, chooser(seed), state, profile.steps, calls, times["step"], observations, until)
     lengths, heads = encode(observations), encode(prompts)

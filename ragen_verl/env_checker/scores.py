@@ -24,7 +24,7 @@ from ragen_verl.env_checker.subject import Subject
 from ragen_verl.rollout.chat import Chat
 from ragen_verl.rollout.context import SingleTurn
 from ragen_verl.rollout.episode import Generation, Limits, play
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.trajectory import StopReason, Trajectory
 
 __all__ = ["ENDS", "play_all"]
@@ -106,7 +106,7 @@ async def _episode(
     # the budget is known only after the reset
     calls.reset(env, seed)
     budget = max(1, min(env.max_actions, profile.budget))
-    protocol = Protocol(
+    protocol = Ragen(
         think=False,
         max_turns=budget,
         max_actions_per_turn=1,

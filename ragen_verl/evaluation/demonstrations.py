@@ -73,11 +73,8 @@ class _Player(Player):
         skilled = self._rng.random() < self._policy.optimal
         plan = oracle_actions(self.env, protocol.budget(self.env)) if skilled else []
         plan = plan or random_actions(self.env, most, self._rng)
-        answer = f"<answer>{f' {protocol.action_sep} '.join(plan[:most])}</answer>"
-        if not protocol.think:
-            return answer
-        thought = " ".join(plan) if self._policy.thoughts == "plan" else ""
-        return f"<think>{thought}</think>{answer}"
+        thoughts = " ".join(plan) if protocol.think and self._policy.thoughts == "plan" else ""
+        return protocol.prefill + protocol.answer(plan[:most], thoughts)
 
 
 def plan_of(ragen: RagenConfig, count: int, seed: int, steps: int) -> list[Episode]:

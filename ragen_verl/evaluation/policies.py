@@ -18,7 +18,6 @@ from ragen_verl.env.core import Env, random_action
 from ragen_verl.errors import MissingExtra, RecipeError
 from ragen_verl.evaluation.messages import Message, MessageChat
 from ragen_verl.evaluation.plan import Episode
-from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol
 
@@ -104,9 +103,7 @@ class Policy:
 
 def _answer(protocol: Protocol, actions: list[str]) -> Generation:
     """A response that consists of actions alone."""
-    thought = "</think>" if protocol.think else ""
-    text = f"{thought}<answer>{f' {protocol.action_sep} '.join(actions)}</answer>"
-    return Generation([Message("assistant", text if protocol.think else text.removeprefix("<answer>"))])
+    return Generation([Message("assistant", protocol.answer(actions))])
 
 
 class Scripted(Policy):
@@ -254,7 +251,7 @@ class Endpoint(Policy):
 
     def chat(self, protocol: Protocol) -> Any:
         """Token ids where the policy is exact, messages otherwise."""
-        return ChatTokens(self._tokenizer, protocol) if self.exact else MessageChat(protocol)
+        return protocol.chat(self._tokenizer) if self.exact else MessageChat(protocol)
 
     def player(self, episode: Episode, protocol: Protocol) -> Player:
         """A player that asks the server once in each turn."""

@@ -91,7 +91,7 @@ async def _play_all(
     tell: Callable[[], None],
 ) -> None:
     gate = asyncio.Semaphore(policy.concurrency or _CONCURRENCY)
-    protocol, context = ragen.rollout.protocol(), ragen.rollout.chat_context()
+    protocol, context = ragen.rollout.chat_protocol(), ragen.rollout.chat_context()
     chat = policy.chat(protocol)
     prompt, response = lengths
     limits = Limits(

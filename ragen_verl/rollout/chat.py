@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.rollout.protocol import TAGS, Protocol
 
-__all__ = ["Chat", "ChatTokens"]
+__all__ = ["Answers", "Chat", "ChatTokens", "opening"]
 
 # Plain words, which no template treats specially, without white space at their ends, which a template could trim.
 _SYSTEM, _USER, _REPLY = "sentinelsystem", "sentineluser{}end", "sentinelreply{}end"
@@ -28,6 +27,23 @@ _TRIES = 5  # places around the middle, since a character has at most four bytes
 _THOUGHTS = re.compile(r"\s*</?think>\s*")
 
 _Message = dict[str, str]
+
+
+def opening(task: str, message: str) -> str:
+    """The first user message of a prompt: the task, if any, and the message of the first turn that is shown."""
+    return f"{task}\n\n{message}" if task else message
+
+
+class Answers(Protocol):
+    """What a chat needs to know of the answers (see `ragen_verl.rollout.protocol.Protocol`)."""
+
+    @property
+    def prefill(self) -> str:
+        """The text with which every response is made to start."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The texts around the parts of an answer."""
 
 
 class Chat:
@@ -51,7 +67,7 @@ class ChatTokens(Chat):
 
     Args:
         tokenizer: a Hugging Face tokenizer with a chat template.
-        protocol: has the tag with which every response starts.
+        protocol: has the prefill, with which every response starts, and the tags of an answer.
         template_kwargs: further arguments of the chat template, such as `enable_thinking`.
 
     Attributes:
@@ -61,7 +77,7 @@ class ChatTokens(Chat):
         RecipeError: the chat template cannot be continued token by token.
     """
 
-    def __init__(self, tokenizer: Any, protocol: Protocol, template_kwargs: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, tokenizer: Any, protocol: Answers, template_kwargs: Mapping[str, Any] | None = None) -> None:
         self.tokenizer = tokenizer
         self._kwargs = dict(template_kwargs or {})
         if not getattr(tokenizer, "chat_template", None):
@@ -70,10 +86,10 @@ class ChatTokens(Chat):
         self._special = {index: token.content for index, token in added.items() if token.special} | dict(
             zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
         )
-        self._hidden = {index for index, text in self._special.items() if text not in TAGS}
+        self._hidden = {index for index, text in self._special.items() if text not in protocol.tags}
         control = {token.content for token in added.values() if _CONTROL.fullmatch(token.content)}
         self._armed = [
-            text for text in sorted({*self._special.values(), *control}) if len(text) > 2 and text not in TAGS
+            text for text in sorted({*self._special.values(), *control}) if len(text) > 2 and text not in protocol.tags
         ]
         self._has_system_role = self._probe_system_role()
         before, after, self._header = self._probe_delta()
@@ -89,7 +105,7 @@ class ChatTokens(Chat):
     # -- the ids ------------------------------------------------------------------------------------------------------
 
     def initial(self, system: str, user: str) -> list[int]:
-        """Ids of the opening: system and first user message, generation prompt, forced tag.
+        """Ids of the opening: system and first user message, generation prompt, prefill.
 
         A model without a system role gets the system text at the head of the user message.
         """
@@ -97,7 +113,7 @@ class ChatTokens(Chat):
         return self._encode(self._render(self._opening(system, user)) + self._header) + self._prefill_ids
 
     def turn(self, closed: bool, user: str) -> list[int]:
-        """Ids between one sampled response and the next: end of turn, user message, generation prompt, forced tag.
+        """Ids between one sampled response and the next: end of turn, user message, generation prompt, prefill.
 
         Args:
             closed: the sampled response ended with the template's end-of-turn token (see `closed`), so that token is
@@ -133,7 +149,7 @@ class ChatTokens(Chat):
         return self._disarm(user)
 
     def prefix(self, response: Sequence[int]) -> str:
-        """The forced tag, with the white space after it where the template itself writes the tag."""
+        """The prefill, with the white space after it where the template itself writes the tag."""
         return self._tag
 
     def offsets(self, ids: Sequence[int]) -> list[int]:
@@ -257,8 +273,8 @@ class ChatTokens(Chat):
             raise RecipeError("The chat template writes text between a reply and its end-of-turn token; set another.")
         return before, before[start:], end
 
-    def _prefill(self, after: str, protocol: Protocol) -> list[int]:
-        """The forced tag's ids, or none if the generation prompt already ends with it."""
+    def _prefill(self, after: str, protocol: Answers) -> list[int]:
+        """The prefill's ids, or none if the generation prompt already ends with it."""
         opened = after.rstrip()
         if opened.endswith(protocol.prefill):
             return []

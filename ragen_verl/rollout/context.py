@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ragen_verl.extensions import Accepts, Registry, options_of
+from ragen_verl.rollout.chat import opening
 
 if TYPE_CHECKING:
     from ragen_verl.rollout.chat import ChatTokens
@@ -43,7 +44,7 @@ class Context:
 
     def user(self, protocol: Protocol, turns: Sequence[Turn], state: str, actions_left: int) -> str:
         """The user message of the turn after `turns` (at least one): the reward of the last turn, and the state."""
-        return protocol.next_user(len(turns) + 1, state, actions_left, turns[-1].reward, turns[-1].valid)
+        return protocol.message(turns, state, actions_left)
 
 
 CONTEXTS: Registry[type[Context]] = Registry("rollout context")
@@ -107,7 +108,7 @@ class SingleTurn(Context):
 
     def user(self, protocol: Protocol, turns: Sequence[Turn], state: str, actions_left: int) -> str:
         """The user message with the summary instead of the last reward."""
-        return protocol.summary_user(len(turns) + 1, state, actions_left, turns, self.summary_turns)
+        return protocol.summary_message(turns, state, actions_left, self.summary_turns)
 
 
 class Prompts:
@@ -116,12 +117,12 @@ class Prompts:
     Args:
         context: the rule.
         protocol, chat: they make the texts, and the ids of texts.
-        head: the task preamble (`Protocol.head`), with which every prompt starts.
+        system, task: the system message and the task, with which every prompt starts.
     """
 
-    def __init__(self, context: Context, protocol: Protocol, chat: ChatTokens, head: str) -> None:
-        self.context, self.protocol, self.chat, self.head = context, protocol, chat, head
-        self._users: list[str] = []  # the user message of each turn, without the head
+    def __init__(self, context: Context, protocol: Protocol, chat: ChatTokens, system: str, task: str) -> None:
+        self.context, self.protocol, self.chat, self.system, self.task = context, protocol, chat, system, task
+        self._users: list[str] = []  # the user message of each turn, without the task
         self.shown_from = 1  # number of the oldest turn that the present prompt shows
         self._between: list[list[int]] = []  # ids between the response before each turn and its own
         self._opened: tuple[int, list[int]] = (-1, [])  # the turn that the prompt opens with, and the opening's ids
@@ -135,8 +136,7 @@ class Prompts:
         continued = first < len(turns)
         self._between.append(self.chat.turn(self.chat.closed(turns[-1].response_ids), user) if continued else [])
         if self._opened[0] != first:
-            opening = self.protocol.opening(self.head, self._users[first])
-            self._opened = first, self.chat.initial(self.protocol.system(), opening)
+            self._opened = first, self.chat.initial(self.system, opening(self.task, self._users[first]))
         ids = list(self._opened[1])
         for turn, between in zip(turns[first:], self._between[first + 1 :], strict=True):
             ids += turn.response_ids + between
@@ -144,10 +144,10 @@ class Prompts:
 
     @property
     def user(self) -> str:
-        """The last message of the present prompt, without the head."""
+        """The last message of the present prompt, without the task."""
         return self._users[-1]
 
     def _user(self, turns: Sequence[Turn], state: str, actions_left: int) -> str:
         if not turns:
-            return self.protocol.turn(1, state, actions_left)
+            return self.protocol.message(turns, state, actions_left)
         return self.context.user(self.protocol, turns, state, actions_left)

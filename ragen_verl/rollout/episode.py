@@ -19,7 +19,7 @@ from ragen_verl.env.text import encodable
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Context, Full, Prompts
-from ragen_verl.rollout.protocol import PROTOCOL_VERSION, Protocol
+from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn, plain
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ async def play(
         rollout_index,
         row_per_turn=context.row_per_turn,
         env_name=env_name,
-        protocol=PROTOCOL_VERSION,
+        protocol=protocol.version,
+        protocol_name=protocol.name,
     )
     guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory, 0 if shared_rng else rollout_index)
     trajectory.started, started = time.time(), time.perf_counter()
@@ -174,9 +175,9 @@ class _Episode:
         self.held = 0  # number of ids that the present row already has
 
     async def run(self) -> None:
-        state, head = await self.env.reset(self.protocol)
-        prompts = Prompts(self.context, self.protocol, self.chat, head)
-        self.trajectory.system, self.trajectory.head = self.chat.preamble(self.protocol.system(), head)
+        state, system, task = await self.env.reset(self.protocol)
+        prompts = Prompts(self.context, self.protocol, self.chat, system, task)
+        self.trajectory.system, self.trajectory.head = self.chat.preamble(system, task)
         actions_left = self.env.budget
         for number in range(1, self.protocol.max_turns + 1):
             prompt = prompts.next(self.trajectory.turns, state, actions_left)
@@ -298,14 +299,14 @@ class _GuardedEnv:
         self._lock = threading.Lock()
         self._busy = self._closing = self._closed = False
 
-    async def reset(self, protocol: Protocol) -> tuple[str, str]:
-        """Start the episode; return the first observation and the head of every prompt."""
+    async def reset(self, protocol: Protocol) -> tuple[str, str, str]:
+        """Start the episode; return the first observation, the system message and the task."""
 
-        def start() -> tuple[str, str]:
+        def start() -> tuple[str, str, str]:
             state, _ = self.env.reset(seed=self.trajectory.seed, options={"rollout_index": self.rollout_index})
             self.budget = protocol.budget(self.env)
             self._names = None if self.env.actions is None else Names(tuple(self.env.actions))
-            return _text(state), encodable(protocol.head(self.env))
+            return _text(state), encodable(protocol.system(self.env)), encodable(protocol.task(self.env))
 
         if self.env is None:
             await self._call("make", self._make)

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.chat import opening
 from ragen_verl.rollout.trajectory import RECORD_SCHEMA, Trajectory, environment_of
 
 __all__ = ["COMMON", "Record", "answer", "decode", "encode", "messages", "preamble_key", "transcript"]
@@ -96,9 +97,8 @@ def messages(record: Record, turn: int | None = None) -> list[dict[str, str]]:
         )
     last = turns[-1 if turn is None else turn - 1]
     shown = turns[last["shown_from"] - 1 : last["turn"]]
-    opening = f"{preamble['head']}\n\n{shown[0]['user']}" if preamble["head"] else shown[0]["user"]
     found = [_message("system", preamble["system"])] if preamble["system"] else []
-    found.append(_message("user", opening))
+    found.append(_message("user", opening(preamble["head"], shown[0]["user"])))
     for before, after in pairwise(shown):
         found += [answer(before), _message("user", after["user"])]
     return found if turn is not None else [*found, answer(last)]
@@ -123,7 +123,14 @@ def _message(role: str, content: str) -> dict[str, str]:
 
 def _upgraded(row: Record) -> dict[str, Any]:
     new = {"user": "", "shown_from": 1, "prefix": "", "generate_seconds": 0.0, "env_seconds": 0.0}
-    known = {"package": None, "protocol": None, "started": None, "row_per_turn": False, "truncated": False}
+    known = {
+        "package": None,
+        "protocol": None,
+        "protocol_name": None,
+        "started": None,
+        "row_per_turn": False,
+        "truncated": False,
+    }
     turns = [{**new, **turn} for turn in row["turns"]]
     return {**known, **row, "env": environment_of(row), "preamble": None, "turns": turns}
 

@@ -1,32 +1,16 @@
 """A chat as the ids of a rollout, so that supervised training sees the same ids as a model that plays.
 
 A template rendered as a whole may be split into other tokens than a rollout, which appends a sampled response to a
-rendered prompt: a byte-pair vocabulary would join the `>` of the forced tag `<think>` with the text after it.
+rendered prompt: a byte-pair vocabulary would join the `>` of the prefill `<think>` with the text after it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
-from ragen_verl.rollout.protocol import Protocol
 
-__all__ = ["answer_ids", "encode", "tag_of"]
-
-
-def tag_of(messages: Sequence[Mapping[str, str]]) -> Protocol:
-    """A protocol with the tag with which the answers of a chat begin.
-
-    Raises:
-        RecipeError: an answer begins with no tag, or the tags differ.
-    """
-    replies = [one["content"] for one in messages if one["role"] == "assistant"]
-    for think in (True, False):
-        protocol = Protocol(think=think)
-        if replies and all(one.startswith(protocol.prefill) for one in replies):
-            return protocol
-    raise RecipeError("The answers of a chat do not all begin with <think>, nor all with <answer>: make it again.")
+__all__ = ["answer_ids", "encode"]
 
 
 def encode(
@@ -35,12 +19,12 @@ def encode(
     """The ids of a chat, and a mask of those that a model would sample.
 
     Args:
-        chat: made with the protocol whose tag the answers begin with.
+        chat: made with the protocol whose prefill the answers begin with.
         messages: perhaps a system message; then user and assistant in turn, the assistant last.
         last_only: whether only the last answer counts.
 
     Returns:
-        The ids, and a mask of the same length: 1 for an answer's ids after the forced tag, with its end of turn, and 0
+        The ids, and a mask of the same length: 1 for an answer's ids after the prefill, with its end of turn, and 0
         for all other ids.
     """
     rest = [one["content"] for one in messages if one["role"] != "system"]
@@ -57,6 +41,6 @@ def encode(
 
 
 def answer_ids(chat: ChatTokens, reply: str) -> list[int]:
-    """The ids that a model would have to sample for an answer, which begins with the forced tag."""
+    """The ids that a model would have to sample for an answer, which begins with the prefill."""
     text = reply.removeprefix(chat.prefix([]).rstrip())
     return [*chat.tokenizer.encode(text, add_special_tokens=False), chat.end_of_turn_id]

@@ -57,7 +57,7 @@ class RagenAgentLoop(AgentLoopBase):
         """Play the environment and the seed of a row; `session_id` is the rollout index in the group."""
         ragen = _ragen_config(self.config)
         info, rollout_index = row["extra_info"], int(row["session_id"])
-        protocol, context = ragen.rollout.protocol(), ragen.rollout.chat_context()
+        protocol, context = ragen.rollout.chat_protocol(), ragen.rollout.chat_context()
         rollout = self.config.actor_rollout_ref.rollout
         entropy = (info["seed"], rollout_index) if ragen.rollout.seeded_sampling else None
         if rollout.name == "vllm":
@@ -181,7 +181,7 @@ def to_outputs(
 @lru_cache(maxsize=4)
 def _chat(tokenizer: Any, protocol: Protocol, options: tuple) -> ChatTokens:
     """One object for each tokenizer and protocol: what it reads from the template is the same in every episode."""
-    return ChatTokens(tokenizer, protocol, dict(options))
+    return protocol.chat(tokenizer, dict(options))
 
 
 @lru_cache(maxsize=1)

@@ -5,25 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
 
+from ragen_verl.config.rollout import Rollout
+from ragen_verl.config.schema import parse
 from ragen_verl.convert.parquet import LAST_ONLY
-from ragen_verl.rollout.chat import ChatTokens
-from ragen_verl.rollout.supervised import encode, tag_of
+from ragen_verl.rollout.supervised import encode
 
-__all__ = ["DemonstrationDataset"]
+__all__ = ["ROLLOUT", "DemonstrationDataset"]
+
+ROLLOUT = "ragen_rollout"
+"""The key of verl's `data` block that has the recipe's `ragen.rollout`."""
 
 
 class DemonstrationDataset(MultiTurnSFTDataset):
     """Chats that `ragen-verl demonstrate` wrote; `data.custom_cls` of verl's trainer names this class.
 
-    The base class reads the files. Its ids come from each message rendered alone, with a loss on the forced tag and on
+    The base class reads the files. Its ids come from each message rendered alone, with a loss on the prefill and on
     the template's text after the end of turn; here the ids and the mask are those of `ragen_verl.rollout.supervised`.
     """
 
+    def __init__(self, parquet_files: Any, tokenizer: Any, config: Any, *args: Any, **kwargs: Any) -> None:
+        rollout = OmegaConf.to_container(config[ROLLOUT], resolve=True)
+        self._protocol = parse(Rollout, rollout, "ragen.rollout").chat_protocol()
+        super().__init__(parquet_files, tokenizer, config, *args, **kwargs)
+
     def _read_files_and_process(self) -> None:
         super()._read_files_and_process()
-        self._chat = ChatTokens(self.tokenizer, tag_of(self.messages[0]), self.apply_chat_template_kwargs)
+        self._chat = self._protocol.chat(self.tokenizer, self.apply_chat_template_kwargs)
         self._last_only = self.dataframe[LAST_ONLY].tolist()
 
     def __getitem__(self, item: int) -> dict[str, Any]:

@@ -33,10 +33,8 @@ def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -
     tokenizer = tokenizer_of(config, local=True) if template else None
     if tokenizer is None:
         return False
-    from ragen_verl.rollout.chat import ChatTokens
-
     try:
-        ChatTokens(tokenizer, ragen.rollout.protocol(), config.data.apply_chat_template_kwargs)
+        ragen.rollout.chat_protocol().chat(tokenizer, config.data.apply_chat_template_kwargs)
     except RecipeError as error:
         raise RecipeError(f"The model {path} cannot be used: {error}") from error
     return True

@@ -19,7 +19,6 @@ from ragen_verl.config.sft import Sft
 from ragen_verl.convert.parquet import MESSAGES, check_dialogue, dialogue, read
 from ragen_verl.errors import RecipeError
 from ragen_verl.evaluation.demonstrations import check_apart
-from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.supervised import answer_ids, encode
 from ragen_verl.validation.composition import compose, sft_defaults
 from ragen_verl.validation.machine import check_machine
@@ -113,7 +112,7 @@ def prepare(recipe: str, overrides: Sequence[str], data: Path, out: Path) -> Sup
 
 def _check_lengths(config: DictConfig, ragen: RagenConfig, data: Path, chats: list[dict[str, Any]]) -> None:
     """Refuse demonstrations that are too long for the recipe's rows or for one of its responses."""
-    chat = ChatTokens(tokenizer_of(config), ragen.rollout.protocol(), config.data.apply_chat_template_kwargs)
+    chat = ragen.rollout.chat_protocol().chat(tokenizer_of(config), config.data.apply_chat_template_kwargs)
     whole = config.data.max_prompt_length + config.data.max_response_length
     for one in chats:
         messages = one[MESSAGES]
@@ -165,6 +164,7 @@ def verl_config(config: DictConfig, block: Sft, data: Path, out: Path) -> DictCo
             custom_cls={"path": "pkg://ragen_verl.training.sft_dataset", "name": "DemonstrationDataset"},
             apply_chat_template_kwargs=config.data.apply_chat_template_kwargs,
             num_workers=0,
+            ragen_rollout=config.ragen.rollout,
         )
         made.checkpoint.save_contents = ["model"]
         made.trainer.update(

@@ -16,7 +16,7 @@ from ragen_verl.env import make
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Limits, play
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.validation.composition import compose
 
 RECIPE = "nano/frozen_lake"
@@ -39,7 +39,7 @@ def test_the_prompt_is_the_one_of_an_episode_of_the_recipe() -> None:
     config = compose(RECIPE)
     ragen = RagenConfig.from_omegaconf(config)
     tokenizer = AutoTokenizer.from_pretrained(nano_model_path())
-    protocol, lake = ragen.rollout.protocol(), ragen.train.envs[0]
+    protocol, lake = ragen.rollout.chat_protocol(), ragen.train.envs[0]
     engine = Engine([tokenizer.encode("x</think><answer>Up</answer>")])
     with EnvWorkers(1) as workers:
         asyncio.run(
@@ -62,7 +62,7 @@ def test_without_a_recipe_texts_and_budgets_are_the_defaults() -> None:
     text = shown("FrozenLake", "size=5", "--seed", "3")
     env = make("FrozenLake", size=5)
     state, _ = env.reset(seed=3)
-    assert Protocol().first_user(env, state) in text and Protocol().system() in text
+    assert Ragen().first_user(env, state) in text and Ragen().system(env) in text
     assert text.endswith("<think>\n\n")
 
 

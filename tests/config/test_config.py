@@ -108,7 +108,7 @@ def test_groups_of_a_step_are_dealt_in_order() -> None:
 
 def test_protocol_takes_over_the_rollout_settings() -> None:
     rollout = read("rollout", {"think": False, "max_turns": 3, "action_sep": ";", "response_length": 7}).rollout
-    protocol = rollout.protocol()
+    protocol = rollout.chat_protocol()
     assert (protocol.think, protocol.max_turns, protocol.action_sep) == (False, 3, ";")
 
 

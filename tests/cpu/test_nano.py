@@ -29,7 +29,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.env import make
 from ragen_verl.rollout.chat import ChatTokens
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 
 MIX = Mix(dict.fromkeys(CHARACTERS, 0.2))
 
@@ -94,10 +94,8 @@ def test_tags_are_ordinary_and_markers_special(tokenizer):
 
 def test_a_lake_episode_is_short(tokenizer):
     env, rng = make(WORLDS[0].env_id, **WORLDS[0].kwargs), np.random.default_rng(0)
-    chat = ChatTokens(tokenizer, Protocol())
-    lengths = [
-        len(encode(demonstrate(env, Protocol(), chat, MIX, seed, rng))[0]) for seed in range(2_000_000, 2_000_100)
-    ]
+    chat = ChatTokens(tokenizer, Ragen())
+    lengths = [len(encode(demonstrate(env, Ragen(), chat, MIX, seed, rng))[0]) for seed in range(2_000_000, 2_000_100)]
     assert max(lengths) <= 300
     assert np.mean(lengths) <= 150
 
@@ -108,7 +106,7 @@ def test_a_lake_episode_is_short(tokenizer):
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
 @pytest.mark.parametrize("think", [True, False])
 def test_demonstrations_are_what_a_rollout_would_see(tokenizer, world, think):
-    protocol = Protocol(think=think, **world.budgets)
+    protocol = Ragen(think=think, **world.budgets)
     chat = ChatTokens(tokenizer, protocol)
     env, rng = make(world.env_id, **world.kwargs), np.random.default_rng(3)
     for seed in range(3_000_000, 3_000_010):
@@ -117,7 +115,7 @@ def test_demonstrations_are_what_a_rollout_would_see(tokenizer, world, think):
         said = [tokenizer.decode([k for k, _ in run]) for run in _runs(ids, mask)]
         assert said == [turn.text + END for turn in played.turns]
         users = tokenizer.decode(ids).split("<|im_start|>user\n")[1:]
-        messages = [{"role": "system", "content": protocol.system()}]
+        messages = [{"role": "system", "content": protocol.system_prompt}]
         for user, turn in zip(users, played.turns, strict=True):
             messages.append({"role": "user", "content": user.partition(END)[0]})
             messages.append({"role": "assistant", "content": protocol.prefill + turn.text})
@@ -157,7 +155,7 @@ def test_the_careful_player_reads_the_map():
 @pytest.mark.parametrize("name", ["FrozenLake", "Sokoban", "Bandit"])
 def test_careful_beats_aimless(tokenizer, name):
     world = next(world for world in WORLDS if world.name == name)
-    env, protocol = make(world.env_id, **world.kwargs), Protocol(**world.budgets)
+    env, protocol = make(world.env_id, **world.kwargs), Ragen(**world.budgets)
     chat, success = ChatTokens(tokenizer, protocol), {}
     for character in ("careful", "wild"):
         rng, wins = np.random.default_rng(0), 0

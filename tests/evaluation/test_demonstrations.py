@@ -16,7 +16,7 @@ from ragen_verl.convert.chats import sft
 from ragen_verl.convert.parquet import read
 from ragen_verl.env import make
 from ragen_verl.evaluation.demonstrations import Demonstrator, demonstrate, plan_of
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 
 SEED, STEPS = 5_000, 30
 
@@ -37,7 +37,7 @@ def words(records: list[dict]) -> list:
 
 @pytest.mark.parametrize("id", ["FrozenLake-v0", "Sokoban-v0"])
 def test_an_optimal_turn_is_the_oracles_plan(id):
-    ragen, protocol = recipe(id, max_actions_per_turn=3), Protocol(max_actions_per_turn=3)
+    ragen, protocol = recipe(id, max_actions_per_turn=3), Ragen(max_actions_per_turn=3)
     for record in played(ragen):
         env = make(id)
         env.reset(seed=record["seed"], options={"rollout_index": 0})

@@ -17,7 +17,7 @@ from transformers.convert_slow_tokenizer import TikTokenConverter
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 
 pytestmark = pytest.mark.slow
 
@@ -75,7 +75,7 @@ def with_marks_of(template: str) -> PreTrainedTokenizerFast:
 
 def accepted(template: str, think: bool) -> bool:
     try:
-        ChatTokens(with_marks_of(template), Protocol(think=think))
+        ChatTokens(with_marks_of(template), Ragen(think=think))
     except RecipeError:
         return False
     return True
@@ -96,7 +96,7 @@ def test_templates_of_current_families_are_continued(wheels: Path) -> None:
 def test_what_a_reply_needs_stands_before_it(wheels: Path, name: str) -> None:
     """The stream is the template's own rendering, thoughts aside."""
     words = with_marks_of((wheels / "trl" / "chat_templates" / f"{name}.jinja").read_text())
-    chat = ChatTokens(words, Protocol())
+    chat = ChatTokens(words, Ragen())
     said = "hm</think><answer>Up</answer>"
     ids = [*chat.initial("s", "first"), *words.encode(said, add_special_tokens=False), chat.end_of_turn_id]
     stream = words.decode([*ids, *chat.turn(True, "second")])
@@ -129,7 +129,7 @@ def test_no_text_becomes_a_control_token(wheels: Path, vocabulary: str) -> None:
     words.add_tokens(added)
     words.add_special_tokens({"additional_special_tokens": special})
     words.chat_template = template if "{" in template else (wheels / f"trl/chat_templates/{template}.jinja").read_text()
-    chat = ChatTokens(words, Protocol())
+    chat = ChatTokens(words, Ragen())
     control = set(words.convert_tokens_to_ids([*special, *added])) - set(words.convert_tokens_to_ids(THOUGHTS))
     pieces = [piece for one in special for piece in one.strip("<|>").split("_")]
     parts = st.sampled_from([*special, *added, *pieces, "<", ">", "|", "tool_call", " ", "x", "\n"])

@@ -25,6 +25,7 @@ from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import CONTEXTS, Context, Full, SingleTurn, Window, context
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.protocol import ACTIONS_SHOWN, Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
@@ -57,7 +58,7 @@ def run(workers, context, *said, family="qwen", env=None, limits=WIDE, **options
     """Play an episode in which the model says these texts or ids, the last one over and over."""
     words = tokenizer(family)
     shared_rng = options.pop("shared_rng", False)
-    rules = Protocol(**options)
+    rules = Ragen(**options)
     engine = Engine([say(words, text) if isinstance(text, str) else text for text in said])
     episode = play(
         env or Walk(goal=99),
@@ -151,7 +152,7 @@ def test_a_window_is_the_conversation_without_its_oldest_turns(workers, family, 
     played, full = run(workers, FULL, *said, family=family)
     cut, seen = run(workers, Window(window=window), *said, family=family)
     assert [turn.executed for turn in cut.turns] == [turn.executed for turn in played.turns]
-    chat, words = chat_tokens(family, Protocol()), tokenizer(family)
+    chat, words = chat_tokens(family, Ragen()), tokenizer(family)
     for number, (whole, shown) in enumerate(zip(full.saw, seen.saw, strict=True), start=1):
         first = max(1, number - window + 1)
         if first == 1:
@@ -163,9 +164,9 @@ def test_a_window_is_the_conversation_without_its_oldest_turns(workers, family, 
         # before it stands an opening: the system message, the task and the message of that turn as it was
         last = played.turns[first - 2]
         left = 10 - sum(len(turn.executed) for turn in played.turns[: first - 1])
-        message = Protocol().next_user(first, played.turns[first - 1].state, left, last.reward)
+        message = Ragen().message(played.turns[: first - 1], played.turns[first - 1].state, left)
         opening = shown[: len(shown) - len(tail)]
-        assert opening == chat.initial(Protocol().system(), f"{Protocol().head(Walk())}\n\n{message}")
+        assert opening == chat.initial(Ragen().system(Walk()), f"{Ragen().task(Walk())}\n\n{message}")
         assert words.decode(opening).count("Walk to G.") == 1
 
 
@@ -207,7 +208,7 @@ def test_texts_of_the_full_history_stay_as_they_are(workers):
 def test_the_prompt_of_a_single_turn(workers):
     context = SingleTurn(summary_turns=2)
     _, engine = run(workers, context, answer("Left"), answer("Right", "Right"), answer("fly"), max_turns=4)
-    head = f"{Protocol().head(Walk())}\n\n"
+    head = f"{Ragen().task(Walk())}\n\n"
     users = [tokenizer("qwen").decode(ids).split("<|im_start|>user\n")[1].split("<|im_end|>")[0] for ids in engine.saw]
     assert users == [
         f"{head}Turn 1:\nState:\nP at 0, G at 99\nYou have 10 actions left. {FORM}",
@@ -234,7 +235,7 @@ def test_an_invalid_reply_is_explained_in_every_context(workers, context):
 @example(actions=["x" * 2000], shown=1, turns=1)
 def test_a_summary_is_short_whatever_was_done(actions, shown, turns):
     past = [Turn("s", [1], [2], executed=actions, reward=-0.1)] * turns
-    lines = Protocol().summary(past, shown).split("\n")
+    lines = Ragen().summary(past, shown).split("\n")
     assert len(lines) == 1 + min(shown, turns)
     assert lines[0].startswith(f"Your turns so far: {turns}") and ("last" in lines[0]) == (shown < turns)
     assert [line.split(":")[0] for line in lines[1:]] == [f"Turn {i}" for i in range(turns - len(lines) + 2, turns + 1)]
@@ -282,7 +283,7 @@ def test_a_shared_rng_makes_slips_the_same_in_a_group(workers):
         found = set()
         for rollout_index in range(6):
             env = make("FrozenLake-v0", size=8, frozen=1.0, success_rate=0.3)
-            rules = Protocol(max_turns=1)
+            rules = Ragen(max_turns=1)
             words = tokenizer("qwen")
             episode = play(
                 env, seed=5, rollout_index=rollout_index, protocol=rules, chat=chat_tokens("qwen", rules),

@@ -15,7 +15,7 @@ from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import StopReason, Trajectory
 
@@ -36,7 +36,7 @@ def chat_tokens(family, template, rules):
 
 
 def start(workers, env, engine, family="qwen", limits=WIDE, template=None, **protocol):
-    rules = Protocol(**protocol)
+    rules = Ragen(**protocol)
     chat = chat_tokens(family, template, rules)
     return play(
         env,

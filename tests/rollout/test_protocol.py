@@ -6,11 +6,12 @@ from hypothesis import strategies as st
 from toy_chat import Walk
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.rollout.protocol import TAGS, Protocol, compact
+from ragen_verl.rollout.protocol import compact
+from ragen_verl.rollout.protocols.ragen import TAGS, Ragen
 
 
 def test_first_user_holds_task_symbols_actions_and_turn_1():
-    assert Protocol(max_tokens=50).first_user(Walk(), "P at 0") == (
+    assert Ragen(max_tokens=50).first_user(Walk(), "P at 0") == (
         "Walk to G.\n"
         "Symbols: P you, G goal.\n"
         'Actions: Left, Right. You can make up to 10 actions, separated by " || ".\n'
@@ -22,40 +23,40 @@ def test_first_user_holds_task_symbols_actions_and_turn_1():
 
 
 def test_first_user_renders_when_no_state_is_given():
-    assert "State:\nP at 0, G at 3\n" in Protocol().first_user(Walk())
+    assert "State:\nP at 0, G at 3\n" in Ragen().first_user(Walk())
 
 
 def test_first_user_of_a_bare_environment_is_turn_1_alone():
     env = Walk()
     env.instruction, env.symbols, env.actions = "", {}, None
-    assert Protocol(max_actions=1).first_user(env, "s").startswith("Turn 1:\nState:\ns\nYou have 1 action left.")
+    assert Ragen(max_actions=1).first_user(env, "s").startswith("Turn 1:\nState:\ns\nYou have 1 action left.")
 
 
 def test_separator_is_not_mentioned_where_only_one_action_fits():
-    assert "||" not in Protocol(max_actions_per_turn=1).first_user(Walk(), "s")
-    assert "||" not in Protocol(max_actions=1).first_user(Walk(), "s")
+    assert "||" not in Ragen(max_actions_per_turn=1).first_user(Walk(), "s")
+    assert "||" not in Ragen(max_actions=1).first_user(Walk(), "s")
 
 
 def test_free_text_in_several_actions_is_told_of_the_separator():
     env = Walk()
     env.instruction, env.symbols, env.actions = "", {}, None
-    assert Protocol().first_user(env, "s").startswith('You can make up to 10 actions, separated by " || ".\n\nTurn 1:')
-    assert Protocol(max_actions_per_turn=1).first_user(env, "s").startswith("Turn 1:")
+    assert Ragen().first_user(env, "s").startswith('You can make up to 10 actions, separated by " || ".\n\nTurn 1:')
+    assert Ragen(max_actions_per_turn=1).first_user(env, "s").startswith("Turn 1:")
 
 
 def test_next_user_shows_reward_then_the_next_turn():
-    protocol = Protocol(think=False)
-    assert protocol.next_user(2, "s", 7, -0.1 - 0.2) == (
+    protocol = Ragen(think=False)
+    assert protocol.message([turn(-0.1 - 0.2)], "s", 7) == (
         "Reward:\n-0.3\n\nTurn 2:\nState:\ns\nYou have 7 actions left. "
         "Reply with <answer> [your answer] </answer> and nothing else. Max response length: 100 words (tokens)."
     )
 
 
 def test_an_invalid_answer_is_explained_only_if_asked_for():
-    assert "not valid" not in Protocol().next_user(2, "s", 7, 0.0, valid=False)
-    explaining = Protocol(explain_invalid=True)
-    assert "not valid" in explaining.next_user(2, "s", 7, 0.0, valid=False)
-    assert "not valid" not in explaining.next_user(2, "s", 7, 0.0, valid=True)
+    assert "not valid" not in Ragen().message([turn(valid=False)], "s", 7)
+    explaining = Ragen(explain_invalid=True)
+    assert "not valid" in explaining.message([turn(valid=False)], "s", 7)
+    assert "not valid" not in explaining.message([turn(valid=True)], "s", 7)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_rewards_are_compact(value, text):
     ],
 )
 def test_parse_with_thoughts(text, ok, think, actions):
-    assert Protocol().parse(text) == (ok, think, actions)
+    assert Ragen().parse(text) == (ok, think, actions)
 
 
 @pytest.mark.parametrize(
@@ -101,11 +102,11 @@ def test_parse_with_thoughts(text, ok, think, actions):
     ],
 )
 def test_parse_without_thoughts(text, ok, actions):
-    assert Protocol(think=False).parse(text) == (ok, "", actions)
+    assert Ragen(think=False).parse(text) == (ok, "", actions)
 
 
 def test_an_empty_separator_keeps_the_answer_whole():
-    assert Protocol(think=False, action_sep="").parse("a || b</answer>").actions == ["a || b"]
+    assert Ragen(think=False, action_sep="").parse("a || b</answer>").actions == ["a || b"]
 
 
 @given(
@@ -117,7 +118,7 @@ def test_an_empty_separator_keeps_the_answer_whole():
 def test_parse_never_raises_and_keeps_its_promises(parts):
     text = "".join(parts)
     for think in (True, False):
-        protocol = Protocol(think=think, max_actions_per_turn=3)
+        protocol = Ragen(think=think, max_actions_per_turn=3)
         format_ok, thoughts, actions = protocol.parse(text)
         assert len(actions) <= 3
         assert all(action and action == action.strip() and "||" not in action for action in actions)
@@ -141,7 +142,7 @@ def test_parse_never_raises_and_keeps_its_promises(parts):
 )
 def test_a_megabyte_is_parsed_at_once(bad):
     for think in (True, False):
-        Protocol(think=think).parse(bad)
+        Ragen(think=think).parse(bad)
 
 
 @given(
@@ -151,7 +152,7 @@ def test_a_megabyte_is_parsed_at_once(bad):
 @settings(max_examples=50)
 def test_what_is_written_in_form_is_read_back(thoughts, actions):
     text = f"{thoughts}</think> <answer> {' || '.join(actions)} </answer>"
-    assert Protocol().parse(text) == (True, thoughts.strip(), actions)
+    assert Ragen().parse(text) == (True, thoughts.strip(), actions)
 
 
 @pytest.mark.parametrize(
@@ -168,4 +169,4 @@ def test_what_is_written_in_form_is_read_back(thoughts, actions):
 )
 def test_values_that_cannot_work_are_refused(bad):
     with pytest.raises(RecipeError, match=next(iter(bad))):
-        Protocol(**bad)
+        Ragen(**bad)

@@ -18,7 +18,7 @@ from ragen_verl.evaluation.messages import Message, MessageChat
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Full, SingleTurn, Window
 from ragen_verl.rollout.episode import Generation, Limits, play
-from ragen_verl.rollout.protocol import PROTOCOL_VERSION, Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.record import COMMON, decode, encode, messages, preamble_key
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 
@@ -55,7 +55,7 @@ def played(chat, engine, protocol, context, env=None) -> Trajectory:
 
 
 def example(family: str = "qwen", context=CONTEXTS[0], env=None, **options) -> tuple[Trajectory, Engine, ChatTokens]:
-    protocol, words = Protocol(max_turns=4, **options), tokenizer(family)
+    protocol, words = Ragen(max_turns=4, **options), tokenizer(family)
     chat = ChatTokens(words, protocol)
     said = [f"go</think><answer>{action}</answer>" for action in ("Right", "fly", "Left||Right", "Right")]
     engine = Engine([say(words, text if protocol.think else text[len("go</think><answer>") :]) for text in said])
@@ -73,7 +73,7 @@ def test_messages_render_to_the_ids_that_the_engine_saw(family, context, think, 
     for number, saw in enumerate(engine.saw, start=1):
         seen = messages(record, number)
         shown = words.apply_chat_template(seen, tokenize=False, add_generation_prompt=True)
-        assert words.decode(saw) == shown + Protocol(**options).prefill
+        assert words.decode(saw) == shown + Ragen(**options).prefill
     assert messages(record)[:-1] == messages(record, 4)
     assert messages(record)[-1] == {
         "role": "assistant",
@@ -83,7 +83,7 @@ def test_messages_render_to_the_ids_that_the_engine_saw(family, context, think, 
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda one: type(one).__name__)
 def test_messages_are_those_that_a_chat_policy_was_sent(context):
-    protocol = Protocol(max_turns=4)
+    protocol = Ragen(max_turns=4)
     said = iter(["<think>a</think><answer>Right</answer>", " \n<think>b</think><answer>Left</answer>", "no tags", ""])
     sent = []
 
@@ -102,9 +102,9 @@ def test_what_the_model_saw_of_an_episode_without_a_turn():
 
 
 def test_a_tag_that_a_template_opens_keeps_its_white_space():
-    chat = ChatTokens(tokenizer("qwen", OPENS_THOUGHTS), Protocol())
+    chat = ChatTokens(tokenizer("qwen", OPENS_THOUGHTS), Ragen())
     assert chat.tokenizer.decode(chat.initial("s", "u")).endswith(f"assistant\n{chat.prefix([1])}")
-    assert chat.prefix([1]) == "<think>\n" and ChatTokens(tokenizer("qwen"), Protocol()).prefix([1]) == "<think>"
+    assert chat.prefix([1]) == "<think>\n" and ChatTokens(tokenizer("qwen"), Ragen()).prefix([1]) == "<think>"
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def reference_offsets(chat: ChatTokens, ids: list[int]) -> list[int]:
 @settings(deadline=None, max_examples=300)
 def test_offsets_are_where_each_ids_text_begins(made):
     words = tokenizer("qwen")
-    chat = ChatTokens(words, Protocol())
+    chat = ChatTokens(words, Ragen())
     ids = words.encode(made, add_special_tokens=False) if isinstance(made, str) else made
     found = chat.offsets(ids)
     assert found == reference_offsets(chat, ids)
@@ -239,7 +239,7 @@ def test_offsets_are_where_each_ids_text_begins(made):
 def test_a_long_response_is_not_decoded_once_for_each_id(monkeypatch):
     """One character of several ids among thousands, whose offsets alone would take a decoding of all before it."""
     words = tokenizer("qwen")
-    chat = ChatTokens(words, Protocol())
+    chat = ChatTokens(words, Ragen())
     ids = words.encode("go " * 1000 + "\N{ROCKET}" + " go" * 1000, add_special_tokens=False)
     decoded = []
     original = type(words).decode
@@ -255,13 +255,13 @@ def test_a_long_response_is_not_decoded_once_for_each_id(monkeypatch):
 
 
 def test_another_wording_is_another_version_of_the_protocol():
-    """Prompts and parsed answers of fixed episodes: where they change, PROTOCOL_VERSION has to be raised with them."""
+    """Prompts and parsed answers of fixed episodes: where they change, its version has to be raised with them."""
     told = []
     rng = random.Random(0)
     parts = ["<think>", "</think>", "<answer>", "</answer>", "go", " Right ", "||", "\n"]
     for options in ({}, {"think": False}, {"explain_invalid": True}, {"action_sep": ""}, {"max_actions_per_turn": 1}):
         for context in CONTEXTS:
             told.append(messages(example(context=context, **options)[0].record()))
-        told += [Protocol(**options).parse("".join(rng.choices(parts, k=9))) for _ in range(200)]
+        told += [Ragen(**options).parse("".join(rng.choices(parts, k=9))) for _ in range(200)]
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
-    assert (PROTOCOL_VERSION, digest) == (1, "aa79de63e2a1bb02")
+    assert (Ragen.version, digest) == (1, "aa79de63e2a1bb02")

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-from refusals import refused
 from toy_chat import GEMMA, OPENS_THOUGHTS, QWEN, STRIPS_THOUGHTS, tokenizer
 from transformers import AutoTokenizer
 
@@ -20,7 +19,7 @@ from ragen_verl.evaluation.demonstrations import Demonstrator, demonstrate, plan
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.rows import rows_of
-from ragen_verl.rollout.supervised import answer_ids, encode, tag_of
+from ragen_verl.rollout.supervised import answer_ids, encode
 
 LONG = 100_000
 
@@ -49,7 +48,7 @@ def rollout_of(record: dict, ragen: RagenConfig, chat: ChatTokens) -> list:
                 make(record["env_id"]),
                 seed=record["seed"],
                 rollout_index=0,
-                protocol=ragen.rollout.protocol(),
+                protocol=ragen.rollout.chat_protocol(),
                 chat=chat,
                 generate=generate,
                 limits=Limits(LONG, 2 * LONG),
@@ -69,7 +68,7 @@ def rollout_of(record: dict, ragen: RagenConfig, chat: ChatTokens) -> list:
 @pytest.mark.parametrize("rollout", [{}, {"context": "window", "window": 2}, {"context": "single_turn"}], ids=str)
 def test_a_chat_has_the_ids_and_the_mask_of_a_rollout(words, rollout):
     ragen = recipe("Sokoban-v0", **rollout)
-    chat = ChatTokens(words(), ragen.rollout.protocol())
+    chat = ChatTokens(words(), ragen.rollout.chat_protocol())
     records = demonstrate(ragen, Demonstrator(0.5), plan_of(ragen, 4, 5000, 1))
     assert max(len(one["turns"]) for one in records) > 2
     for record in records:
@@ -85,7 +84,7 @@ def test_a_chat_has_the_ids_and_the_mask_of_a_rollout(words, rollout):
 @pytest.mark.parametrize("think", [True, False])
 def test_the_mask_covers_the_answers_and_nothing_else(think):
     ragen = recipe("FrozenLake-v0", think=think)
-    chat = ChatTokens(nano(), ragen.rollout.protocol())
+    chat = ChatTokens(nano(), ragen.rollout.chat_protocol())
     records = demonstrate(ragen, Demonstrator(0.5), plan_of(ragen, 20, 5000, 1))
     for record in records:
         (found,) = sft([record])
@@ -97,10 +96,3 @@ def test_the_mask_covers_the_answers_and_nothing_else(think):
                 said.append(nano().decode(part))
                 part = []
         assert said == [turn["response"] + "<|im_end|>" for turn in record["turns"]] and not part
-
-
-def test_answers_without_one_tag_are_refused():
-    for replies in ([], ["Up"], ["<think></think>", "<answer>Up</answer>"]):
-        with refused("do not all begin with"):
-            tag_of([{"role": "user", "content": "?"}, *({"role": "assistant", "content": one} for one in replies)])
-    assert not tag_of([{"role": "assistant", "content": "<answer>Up</answer>"}]).think

@@ -36,14 +36,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict], Ra
 
 
 def dataset(kind: type, file: Path, **more: Any) -> Any:
-    config = OmegaConf.create({"pad_mode": "no_padding", "max_length": 2000, "truncation": "error", **more})
+    config = OmegaConf.create(
+        {"pad_mode": "no_padding", "max_length": 2000, "truncation": "error", "ragen_rollout": {}, **more}
+    )
     return kind([str(file)], AutoTokenizer.from_pretrained(nano_model_path()), config)
 
 
 def test_rows_are_the_ids_and_the_mask_of_a_rollout(made):
     file, chats, ragen = made
     found = dataset(DemonstrationDataset, file)
-    chat = ChatTokens(found.tokenizer, ragen.rollout.protocol())
+    chat = ChatTokens(found.tokenizer, ragen.rollout.chat_protocol())
     assert len(found) == COUNT
     for place in range(COUNT):
         ids, mask = encode(chat, chats[place]["messages"], last_only=place == 1)

@@ -15,6 +15,7 @@ from nano_model.worlds import DEMONSTRATION_SEEDS, WORLDS, World
 from ragen_verl.env import Env, make
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import Trajectory
 
@@ -70,9 +71,7 @@ def generate(
     shares = np.array([world.share for world in worlds])
     envs = [make(world.env_id, **world.kwargs) for world in worlds]
     protocols = {
-        (world.single_turn, think): Protocol(think=think, **world.budgets)
-        for world in worlds
-        for think in (True, False)
+        (world.single_turn, think): Ragen(think=think, **world.budgets) for world in worlds for think in (True, False)
     }
     chats = {key: ChatTokens(tokenizer, protocol) for key, protocol in protocols.items()}
     for _ in range(count):

@@ -21,6 +21,7 @@ from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import Trajectory
 
@@ -109,7 +110,7 @@ def played(
         max_tokens: per response.
         seed: of the sampling.
     """
-    protocol = Protocol(think=think, **world.budgets)
+    protocol = Ragen(think=think, **world.budgets)
     chat = ChatTokens(tokenizer, protocol)
     forced = tokenizer.encode(prefix, add_special_tokens=False)
     generator = torch.Generator().manual_seed(seed)

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from nano_model.worlds import WORLDS, World
 from ragen_verl.env import Env, make
 from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
+from ragen_verl.rollout.trajectory import Turn
 
 _STATE = "\0"
 _TURNS = 10  # turn headers that get a token of their own
@@ -20,14 +22,14 @@ _SHORTEST = 5  # characters of a phrase; anything shorter is left to the ordinar
 
 def phrases(worlds: Sequence[World] = WORLDS) -> list[str]:
     """Every fixed sentence of the prompts in some worlds that is one token, sorted."""
-    protocol = Protocol()
-    found = {protocol.system(), protocol.reward(0.0) + "\n\n", protocol.reward(0.0).removesuffix("0")}
+    protocol = Ragen()
+    found = {protocol.system_prompt, protocol.reward(0.0) + "\n\n", protocol.reward(0.0).removesuffix("0")}
     for think in (True, False):
-        found |= set(_turn_pieces(Protocol(think=think, explain_invalid=True)))
+        found |= set(_turn_pieces(Ragen(think=think, explain_invalid=True)))
         for world in worlds:
             env = make(world.env_id, **world.kwargs)
             env.reset(seed=0)
-            found |= set(_first_pieces(env, Protocol(think=think, **world.budgets)))
+            found |= set(_first_pieces(env, Ragen(think=think, **world.budgets)))
     return sorted(found)
 
 
@@ -39,7 +41,7 @@ def _turn_pieces(protocol: Protocol) -> Iterator[str]:
         before, after = protocol.turn(1, _STATE, left).split(_STATE)[1].split(str(left), 1)
         yield from (before, after)
         yield from _pieces(after, ["[0-9]"])
-    yield from _pieces(protocol.next_user(2, _STATE, 7, 0.0, valid=False), ["[0-9]"])
+    yield from _pieces(protocol.message([Turn("", [], [])], _STATE, 7), ["[0-9]"])
 
 
 def _first_pieces(env: Env, protocol: Protocol) -> Iterator[str]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ragen_verl.rollout.protocol import TAGS
+from ragen_verl.rollout.protocols.ragen import TAGS
 
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 ROLES = ("system\n", "user\n", "assistant\n")

@@ -29,7 +29,7 @@ from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Limits, play
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.trajectory import StopReason
 
 
@@ -282,7 +282,7 @@ def test_an_episode_that_cannot_be_repeated_is_given_up(monkeypatch):
 # -- the loss of a server ---------------------------------------------------------------------------------------------
 
 EPISODES, TURNS = 200, 4
-RULES = Protocol(max_turns=TURNS, max_actions_per_turn=1)
+RULES = Ragen(max_turns=TURNS, max_actions_per_turn=1)
 
 
 class RandomPolicy:

@@ -21,10 +21,10 @@ from ragen_verl.env.hosting.threads import EnvTimeout
 from ragen_verl.errors import BadEnvKwargs, RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Limits, play
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.trajectory import StopReason
 
-RULES = Protocol(max_actions_per_turn=1)
+RULES = Ragen(max_actions_per_turn=1)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from ragen_verl.env.hosting.threads import EnvTimeout, EnvWorkers
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Limits, play
-from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.trajectory import StopReason
 
 
@@ -28,7 +28,7 @@ async def test_hanging_environments_do_not_stop_the_others():
         def step(self, action):
             release.wait()
 
-    words, rules = tokenizer("qwen"), Protocol()
+    words, rules = tokenizer("qwen"), Ragen()
     chat, right = ChatTokens(words, rules), say(words, " go </think> <answer> Right </answer>")
 
     def episodes(envs, step_timeout):
@@ -100,7 +100,7 @@ async def test_the_start_of_512_episodes_leaves_the_loop_free():
             assert turned.wait(60)
             return super().reset(**arguments)
 
-    words, limits, rules = tokenizer("qwen"), Limits(200, 5000, step_timeout=120), Protocol()
+    words, limits, rules = tokenizer("qwen"), Limits(200, 5000, step_timeout=120), Ragen()
     chat, right = ChatTokens(words, rules), say(words, " go </think> <answer> Right </answer>")
 
     async def turn():
@@ -128,7 +128,7 @@ async def test_the_start_of_512_episodes_leaves_the_loop_free():
 
 async def test_what_builds_an_environment_may_fail():
     def play_built(build, pool):
-        words, rules = tokenizer("qwen"), Protocol()
+        words, rules = tokenizer("qwen"), Ragen()
         return play(
             build,
             seed=3,

@@ -54,7 +54,7 @@ def played(chat: ChatTokens) -> list[Trajectory]:
     state = "######\n#_P__#\n#_X__#\n#__O_#\n######"
     for index in range(TRAJECTORIES):
         turns = []
-        for number in range(1, TURNS + 1):
+        for _ in range(TURNS):
             ids = rng.choice(words, SAMPLED).tolist()
             turns.append(
                 Turn(

@@ -84,4 +84,4 @@ class Rollout:
         name = self.protocol if registry is PROTOCOLS else self.context
         known = options_of(registry[name])
         given = {key: value for key, value in self.options.items() if key in known}
-        return check_options(registry[name], given, "ragen.rollout", f"the {registry.kind} {name}")
+        return check_options(registry[name], given, "ragen.rollout", f"{registry.kind} {name}")

@@ -35,9 +35,10 @@ class Parsed(NamedTuple):
 
 @dataclass(frozen=True)
 class Protocol:
-    """Budgets, prompt texts and the answer format of an episode; a subclass has `prefill`, `form`, `parse` and `answer`.
+    """Budgets, prompt texts and the answer format of an episode.
 
-    The other methods write the prompts; a subclass may override any of them. Its options are keyword-only fields.
+    A subclass defines the answer: `prefill`, `form`, `parse` and `answer`. The other methods write the prompts, and it
+    may override any of them. Its options are keyword-only fields.
 
     Args:
         think: ask for thoughts before the answer.

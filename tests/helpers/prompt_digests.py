@@ -19,9 +19,11 @@ from ragen_verl.rollout.episode import Generation, Limits, play
 
 LIMITS = Limits(response_length=10**6, context_length=10**9)
 TABLES = {
-    "metamathqa": [{"query": f"{n} + 1?", "original_question": f"{n}?", "response": f"The answer is: {n + 1}"} for n in range(40)],
+    "metamathqa": [
+        {"query": f"{n} + 1?", "original_question": f"{n}?", "response": f"The answer is: {n + 1}"} for n in range(40)
+    ],
     "countdown": [{"target": n + 3, "nums": [n, 1, 2]} for n in range(1, 41)],
-}  # fmt: skip
+}
 """Small tables of the same form in the place of the hub's."""
 
 
@@ -79,13 +81,13 @@ async def _episode(ragen: RagenConfig, env: Env, seed: int) -> list:
             env,
             seed=seed,
             rollout_index=0,
-            protocol=ragen.rollout.chat_protocol() if hasattr(ragen.rollout, "chat_protocol") else ragen.rollout.chat_protocol(),
+            protocol=ragen.rollout.chat_protocol(),
             chat=Characters(),
             generate=answer,
             limits=LIMITS,
             workers=workers,
             context=ragen.rollout.chat_context(),
-        )  # fmt: skip
+        )
     assert played.error is None
     read = [[turn.format_ok, turn.think, turn.actions, turn.executed, turn.penalty] for turn in played.turns]
     return [seen, read, str(played.stop_reason), played.error]

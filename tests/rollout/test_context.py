@@ -162,7 +162,6 @@ def test_a_window_is_the_conversation_without_its_oldest_turns(workers, family, 
         tail = whole[len(full.saw[first - 1]) :]
         assert shown[len(shown) - len(tail) :] == tail
         # before it stands an opening: the system message, the task and the message of that turn as it was
-        last = played.turns[first - 2]
         left = 10 - sum(len(turn.executed) for turn in played.turns[: first - 1])
         message = Ragen().message(played.turns[: first - 1], played.turns[first - 1].state, left)
         opening = shown[: len(shown) - len(tail)]

@@ -8,6 +8,11 @@ from toy_chat import Walk
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.protocol import compact
 from ragen_verl.rollout.protocols.ragen import TAGS, Ragen
+from ragen_verl.rollout.trajectory import Turn
+
+
+def turn(reward: float = 0.0, valid: bool = False) -> Turn:
+    return Turn("", [], [], reward=reward, valid=valid)
 
 
 def test_first_user_holds_task_symbols_actions_and_turn_1():

@@ -121,7 +121,6 @@ async def play(
         row_per_turn=context.row_per_turn,
         env_name=env_name,
         protocol=protocol.version,
-        protocol_name=protocol.name,
     )
     guard = _GuardedEnv(env, workers, limits.step_timeout, trajectory, 0 if shared_rng else rollout_index)
     trajectory.started, started = time.time(), time.perf_counter()

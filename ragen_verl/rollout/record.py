@@ -123,14 +123,7 @@ def _message(role: str, content: str) -> dict[str, str]:
 
 def _upgraded(row: Record) -> dict[str, Any]:
     new = {"user": "", "shown_from": 1, "prefix": "", "generate_seconds": 0.0, "env_seconds": 0.0}
-    known = {
-        "package": None,
-        "protocol": None,
-        "protocol_name": None,
-        "started": None,
-        "row_per_turn": False,
-        "truncated": False,
-    }
+    known = {"package": None, "protocol": None, "started": None, "row_per_turn": False, "truncated": False}
     turns = [{**new, **turn} for turn in row["turns"]]
     return {**known, **row, "env": environment_of(row), "preamble": None, "turns": turns}
 

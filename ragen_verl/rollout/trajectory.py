@@ -195,7 +195,7 @@ class Trajectory:
         row_per_turn: whether every turn is a training row with its own prompt; otherwise one row holds all turns.
         env_name: the environment's name in metrics, where it is not its id.
         system, head: the system message and the task preamble, as the model read them.
-        protocol, protocol_name: the version of the prompts' wording, and the name of the protocol.
+        protocol: the version of the prompts' wording.
         started: its start, in seconds since 1970.
     """
 
@@ -214,7 +214,6 @@ class Trajectory:
     system: str = ""
     head: str = ""
     protocol: int = 0
-    protocol_name: str = ""
     started: float = 0.0
 
     @property
@@ -282,7 +281,6 @@ class Trajectory:
             "schema": RECORD_SCHEMA,
             "package": _PACKAGE,
             "protocol": self.protocol,
-            "protocol_name": self.protocol_name,
             "preamble": {"system": self.system, "head": self.head},
             "env_id": self.env_id,
             "env": self.env_name or self.env_id,

@@ -30,7 +30,8 @@ def sections(
     Raises:
         RecipeError: the recipe does not play this environment, or there is no tokenizer.
     """
-    protocol, options = Ragen(), {}
+    protocol: Protocol = Ragen()
+    options: dict[str, Any] = {}
     if recipe is not None:
         config = composed(recipe, [])
         ragen = RagenConfig.from_omegaconf(config)

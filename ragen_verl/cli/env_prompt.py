@@ -10,6 +10,7 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.env import make
 from ragen_verl.env.registry import resolve
 from ragen_verl.errors import RecipeError
+from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.protocols.ragen import Ragen
 
 __all__ = ["sections"]

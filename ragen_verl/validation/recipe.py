@@ -286,7 +286,7 @@ def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
 
 
 def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
-    """Refuse mini-batches, ranks and micro-batches that do not divide each other, and filters that lack their input."""
+    """Refuse mini-batches and ranks that do not divide each other, and filters that lack their input."""
     n, groups = config.actor_rollout_ref.rollout.n, ragen.train.groups
     if config.data.train_batch_size != groups:
         raise RecipeError(
@@ -310,11 +310,10 @@ def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
                 f"One update of {path} has {rows} trajectories (ppo_mini_batch_size x rollout.n), which {ranks} "
                 "data-parallel ranks cannot share: change ppo_mini_batch_size, rollout.n or the number of devices."
             )
-        micro = block.ppo_micro_batch_size_per_gpu
-        if not block.use_dynamic_bsz and micro is not None and (rows // ranks) % micro:
+        micro = block.ppo_micro_batch_size_per_gpu  # the largest: the trainer takes one that divides the step's rows
+        if micro is not None and (not isinstance(micro, int) or micro < 1):
             raise RecipeError(
-                f"One update of {path} has {rows // ranks} trajectories a rank, which ppo_micro_batch_size_per_gpu "
-                f"{micro} does not divide: change one of them."
+                f"{path}.ppo_micro_batch_size_per_gpu is {micro} but has to be a whole number of 1 or more."
             )
     _check_filter(config, ragen)
 

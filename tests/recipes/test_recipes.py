@@ -6,7 +6,6 @@ values. For Megatron verl's validation stops at its dataclasses, which do not im
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,9 +16,7 @@ from env_servers import serving
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from recipe_composition import _composed, changed, composed, verl_accepts
-from tokenizers import Tokenizer, models, pre_tokenizers
-from tokenizers.decoders import ByteLevel
-from transformers import PreTrainedTokenizerFast, Qwen2Config
+from small_qwen import save_tokenizer
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.sweep import Sweep, packaged
@@ -30,55 +27,6 @@ PAPER = sorted(f"paper/{file.stem}" for file in (ROOT / "paper").glob("*.yaml"))
 NANO = sorted(f"nano/{file.stem}" for file in (ROOT / "nano").glob("*.yaml"))
 GPU = ("gpu", "gpu_lora", "gpu_offload", "gpu_megatron")
 ALGORITHMS = sorted(file.stem for file in (ROOT / "algorithm").glob("*.yaml"))
-QWEN_TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def save_tokenizer(folder: Path, template: str) -> None:
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: i for i, token in enumerate(alphabet)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = ByteLevel()
-    tokenizer.add_special_tokens(special)
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", chat_template=template
-    )
-    fast.save_pretrained(folder)
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with config and tokenizer in Qwen2's form, because no test may download the real ones."""
-    folder = tmp_path_factory.mktemp("tiny-qwen2")
-    save_tokenizer(folder, QWEN_TEMPLATE)
-    config = Qwen2Config(
-        vocab_size=259, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=1,
-        num_key_value_heads=1, architectures=["Qwen2ForCausalLM"],
-    )  # fmt: skip
-    config.save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.fixture(scope="session")
-def local_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Recipe -> overrides that put a small table of the same form in the place of the hub's."""
-    rows = {
-        "metamathqa": [
-            {"query": f"{n} + 1?", "original_question": f"{n}?", "response": f"The answer is: {n + 1}"}
-            for n in range(40)
-        ],
-        "countdown": [{"target": n + 3, "nums": [n, 1, 2]} for n in range(1, 41)],
-    }
-    found = {}
-    for name, table in rows.items():
-        file = tmp_path_factory.mktemp(name) / "rows.jsonl"
-        file.write_text("".join(json.dumps(row) + "\n" for row in table))
-        found[name] = [f"ragen.{split}.envs.0.kwargs.dataset={file}" for split in ("train", "val")]
-    return found
 
 
 def paper(tiny_model: str, *overrides: str, recipe: str = "paper/sokoban_starpo_s") -> DictConfig:
@@ -292,7 +240,7 @@ def test_megatron_and_lora_are_what_they_say(tiny_model: str) -> None:
         ("trainer.v1.trainer_mode=separate_async", "use mode=async"),
         ("actor_rollout_ref.rollout.n=1", "n is 1"),
         ("actor_rollout_ref.actor.ppo_mini_batch_size=3", "does not divide the 8 groups"),
-        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=5", "does not divide"),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=0", "ppo_micro_batch_size_per_gpu is 0"),
         ("trainer.n_gpus_per_node=3", "cannot share"),
         ("trainer.total_training_steps=null", "needs a number of steps"),
         ("trainer.v1.trainer_mode=sync", "ragen_sync"),

@@ -32,7 +32,7 @@ def test_every_command_of_a_page_is_accepted(command: str, tiny_model: str) -> N
     verl_accepts(config)
 
 
-def test_there_are_commands_for_one_node_two_nodes_and_separate_devices() -> None:
+def test_two_nodes_and_separate_devices_have_commands() -> None:
     assert any("nnodes=2" in one for one in COMMANDS) and any("mode=separate" in one for one in COMMANDS)
 
 

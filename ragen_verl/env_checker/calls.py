@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import faulthandler
 import math
+import queue
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from typing import Any, TypeVar
 
 from ragen_verl.env.core import FLAGS, Env, Step, flag
@@ -51,7 +53,7 @@ class Calls:
     ) -> None:
         self.limit, self.backstop, self.progress = limit, backstop, progress
         self.made = 0
-        self._scattered = False
+        self._threads: Iterator[queue.SimpleQueue] | None = None
         self._running: dict[int, tuple[float, str]] = {}
         self._built: list[Env] = []
 
@@ -64,7 +66,9 @@ class Calls:
             Broken: the rule `time`, as soon as a call made through this object is overdue, in any thread.
         """
         self._arm()
-        done, outcome = _started(function)
+        jobs = _thread()
+        done, outcome = _started(jobs, function)
+        jobs.put(None)
         try:
             while not done.wait(min(0.2, self.limit / 4)):
                 self._arm()
@@ -74,16 +78,19 @@ class Calls:
         finally:
             if self.backstop:
                 faulthandler.cancel_dump_traceback_later()
-        return _told_by(outcome)
+        return _result(outcome)
 
     @contextmanager
     def scattered(self) -> Iterator[None]:
-        """Make every call within the block in a thread of its own."""
-        self._scattered = True
+        """Make no two calls within the block that follow each other in the same thread."""
+        threads = [_thread() for _ in range(3)]  # all alive: a new thread may get the number of one that has ended
+        self._threads = cycle(threads)
         try:
             yield
         finally:
-            self._scattered = False
+            self._threads = None
+            for jobs in threads:
+                jobs.put(None)
 
     def _arm(self) -> None:
         """Delay the end of the process; it does not end as long as this thread runs."""
@@ -104,7 +111,7 @@ class Calls:
         key = threading.get_ident()
         self._running[key] = time.monotonic() + (times - 1) * self.limit, where
         try:
-            return _elsewhere(function) if self._scattered else function()
+            return function() if self._threads is None else _done_by(next(self._threads), function)
         except Broken:
             raise
         except BaseException as error:  # even SystemExit, since an environment must not end the process
@@ -162,33 +169,45 @@ class Calls:
         return step
 
 
-def _started(function: Callable[[], _T]) -> tuple[threading.Event, list[Any]]:
-    """Run `function` in a new thread; return an event that is set at its end, and its (result, exception) by then."""
+def _thread() -> queue.SimpleQueue:
+    """Start a thread that runs the jobs in the returned queue until it finds None there."""
+    jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+
+    def work() -> None:
+        while (job := jobs.get()) is not None:
+            job()
+
+    threading.Thread(target=work, name="ragen-check", daemon=True).start()
+    return jobs
+
+
+def _started(jobs: queue.SimpleQueue, function: Callable[[], _T]) -> tuple[threading.Event, list[Any]]:
+    """Have a thread run `function`; return an event that is set at its end, and its (result, exception) by then."""
     outcome: list[Any] = []
     done = threading.Event()
 
-    def work() -> None:
+    def job() -> None:
         try:
             outcome[:] = function(), None
         except BaseException as error:
             outcome[:] = None, error
         done.set()
 
-    threading.Thread(target=work, name="ragen-check", daemon=True).start()
+    jobs.put(job)
     return done, outcome
 
 
-def _told_by(outcome: list[Any]) -> Any:
+def _result(outcome: list[Any]) -> Any:
     value, error = outcome
     if error is not None:
         raise error
     return value
 
 
-def _elsewhere(function: Callable[[], _T]) -> _T:
-    done, outcome = _started(function)
+def _done_by(jobs: queue.SimpleQueue, function: Callable[[], _T]) -> _T:
+    done, outcome = _started(jobs, function)
     done.wait()
-    return _told_by(outcome)
+    return _result(outcome)
 
 
 def _check_text(env: Env, observation: Any, where: str) -> None:

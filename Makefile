@@ -17,7 +17,7 @@ PROJECT := $(VENV)/.project-$(call hash,requirements/cpu.lock pyproject.toml set
 DEV := $(VENV)/.dev-$(call hash,requirements/cpu.lock requirements/dev.lock)
 SLOW := $(VENV)/.slow-$(call hash,requirements/cpu.lock requirements/dev.lock requirements/slow.lock)
 
-.PHONY: train install add test test-slow test-pages bench lint format lock clean help
+.PHONY: train install add test test-layer test-lab test-slow test-pages bench lint format lock clean help
 
 train: $(PROJECT) ## install, then train RECIPE (default nano/frozen_lake)
 	@$(BIN)/ragen-verl train $(RECIPE) $(ARGS)
@@ -30,13 +30,20 @@ add: $(PROJECT) ## add PACKAGE=... (a folder, "ragen-verl[minigrid]", a name) to
 test: lint ## what .ci/run calls: checks, then every test that is not slow
 	@$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL)
 
+test-layer: lint ## the tests of ragen_verl alone, without trainings: after a change inside the layer
+	@$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL) --ignore tests/lab --ignore tests/envs --ignore tests/trainings \
+	  --ignore tests/docs --ignore tests/test_install.py
+
+test-lab: lint ## the tests of the laboratory
+	@$(BIN)/python -m pytest tests/lab -m "not slow" $(PARALLEL)
+
 test-slow: $(SLOW) $(PROJECT) ## the tests that take minutes each
 	@$(BIN)/python -m pytest tests -m slow
 
 test-pages: $(SLOW) $(PROJECT) ## the report in a real Chromium, which is installed where there is none
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
 	  { apt-get update && apt-get install -y chromium; } || $(BIN)/python -m playwright install --with-deps chromium
-	@$(BIN)/python -m pytest tests/report/test_page_in_browser.py -m slow
+	@$(BIN)/python -m pytest tests/lab/report/test_page_in_browser.py -m slow
 
 bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and saved as JSON
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
@@ -44,8 +51,8 @@ bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and save
 lint: $(DEV) $(PROJECT) ## ruff's checks and formatting and mypy's types, without changing anything
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@mkdir -p $(VENV)/typing && ln -sfn ../../envs $(VENV)/typing/ragen_envs
-	@MYPYPATH=$(VENV)/typing $(BIN)/python -m mypy -p ragen_verl -p ragen_envs
+	@mkdir -p $(VENV)/typing && ln -sfn ../../envs $(VENV)/typing/ragen_envs && ln -sfn ../../lab $(VENV)/typing/ragen_lab
+	@MYPYPATH=$(VENV)/typing $(BIN)/python -m mypy -p ragen_verl -p ragen_lab -p ragen_envs
 
 format: $(DEV) ## apply ruff's fixes and formatting
 	@$(BIN)/ruff check --fix .

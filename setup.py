@@ -1,7 +1,8 @@
 """The one thing pyproject.toml cannot say: import packages that live in folders of other names.
 
-`envs/` is imported as `ragen_envs` and `recipes/` as `ragen_verl.recipes`, so that the repository's top level
-shows what people look for. `requirements/` goes along for its lock, which `ragen-verl doctor` reads.
+`lab/` is imported as `ragen_lab`, `envs/` as `ragen_envs` and `recipes/` as `ragen_verl.recipes`, so that the
+repository's top level shows what people look for. `requirements/` goes along for its lock, which
+`ragen-verl doctor` reads.
 """
 
 from pathlib import Path
@@ -24,10 +25,16 @@ def package(name: str, folder: str) -> list[str]:
 setup(
     packages=[
         *find_packages(include=["ragen_verl", "ragen_verl.*"]),
+        *package("ragen_lab", "lab"),
         *package("ragen_envs", "envs"),
         *package("ragen_verl.recipes", "recipes"),
         "ragen_verl.requirements",
     ],
-    package_dir={"ragen_envs": "envs", "ragen_verl.recipes": "recipes", "ragen_verl.requirements": "requirements"},
+    package_dir={
+        "ragen_lab": "lab",
+        "ragen_envs": "envs",
+        "ragen_verl.recipes": "recipes",
+        "ragen_verl.requirements": "requirements",
+    },
     package_data={"": [f"*{ending}" for ending in DATA] + ["py.typed"]},
 )

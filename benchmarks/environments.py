@@ -24,14 +24,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from ragen_lab.checker import FULL, Subject
+from ragen_lab.checker.calls import Calls
+from ragen_lab.checker.measure import measure
+from ragen_lab.checker.scores import play_all
 from rich.console import Console
 from rich.table import Table
 
 from ragen_verl.env import ids, make
-from ragen_verl.env_checker import FULL, Subject
-from ragen_verl.env_checker.calls import Calls
-from ragen_verl.env_checker.measure import measure
-from ragen_verl.env_checker.scores import play_all
 from ragen_verl.errors import RecipeError
 
 ROOT = Path(__file__).parents[1]

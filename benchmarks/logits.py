@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 import verl.utils.torch_functional as verl_functional
+from ragen_lab.qualify.workers import Rows, actor, recipe
 from rich.console import Console
 from rich.table import Table
 
 from ragen_verl.cpu.nano_model import nano_model_path
-from ragen_verl.qualify.workers import Rows, actor, recipe
 from ragen_verl.runs.folder import versions
 
 RESULT = Path(__file__).parent / "results" / "logits.json"

@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 
 from omegaconf import OmegaConf
+from ragen_lab.report import read_run, render
 
-from ragen_verl.report import read_run, render
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder, versions

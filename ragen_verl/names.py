@@ -52,6 +52,7 @@ __all__ = [
     "UNSEEN",
     "UPDATE",
     "VALID",
+    "is_file",
 ]
 
 AGENT_LOOP = "ragen"
@@ -135,3 +136,8 @@ EARLY_STOPPED = "early_stopped"
 
 SWEEPS = ("tables", "experiments")
 """Folders of recipes/ with sweeps: at the papers' sizes, and at a size for two CPU cores."""
+
+
+def is_file(recipe: str) -> bool:
+    """Whether a recipe is given as a path, not as a name."""
+    return recipe.endswith((".yaml", ".yml"))

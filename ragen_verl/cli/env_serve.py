@@ -31,9 +31,8 @@ def serve(
     """Serve environments over HTTP; their addresses, http://HOST:PORT/ID, are ids in recipes."""
     try:
         import uvicorn
-
-        from ragen_verl.env.hosting.deadline import with_deadline
-        from ragen_verl.env.hosting.server import LOOPBACK, Settings, create_app
+        from ragen_envs.serving.deadline import with_deadline
+        from ragen_envs.serving.server import LOOPBACK, Settings, create_app
     except ImportError as error:
         if isinstance(error, MissingExtra):
             raise

@@ -13,8 +13,8 @@ from omegaconf.errors import OmegaConfBaseException
 from ragen_verl.cli.recipes import check as check_name
 from ragen_verl.config import unresolved
 from ragen_verl.errors import RecipeError
+from ragen_verl.names import is_file
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.launch import is_file
 from ragen_verl.validation.composition import compose, quoted
 from ragen_verl.validation.machine import check_machine, make_paths_absolute
 from ragen_verl.validation.recipe import check

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.names import SWEEPS
+from ragen_verl.names import SWEEPS, is_file
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,8 +37,6 @@ def find(kind: str = "recipe") -> Iterator[tuple[str, str]]:
 
 def check(recipe: str) -> None:
     """Raise RecipeError, naming the nearest, unless `recipe` is one of the package's recipes or a file."""
-    from ragen_verl.runs.launch import is_file
-
     if is_file(recipe):
         if not Path(recipe).is_file():
             raise RecipeError(f"There is no file {recipe}; `ragen-verl recipes` lists the package's recipes.")

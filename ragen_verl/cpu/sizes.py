@@ -15,7 +15,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from ragen_verl.doctor.facts import memory
+from ragen_verl.machine import memory
 
 __all__ = ["LARGE", "SIZES", "Shape", "bucket", "cache_bytes", "micro_batch", "shape_of"]
 

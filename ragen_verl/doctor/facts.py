@@ -19,6 +19,7 @@ from typing import Any
 
 from ragen_verl.doctor import seams
 from ragen_verl.doctor.probes import MARK, PROBES
+from ragen_verl.machine import memory, nvidia_smi, version
 
 __all__ = [
     "PACKAGES",
@@ -29,11 +30,8 @@ __all__ = [
     "gather",
     "locked",
     "machine",
-    "memory",
-    "nvidia_smi",
     "run_probe",
     "unmet_requirements",
-    "version",
 ]
 
 PACKAGES = (
@@ -176,14 +174,6 @@ def run_probe(name: str, timeout: float, env: dict[str, str] | None = None) -> P
     return Probe(failure=err.strip() or f"it ended with exit code {process.returncode}", seconds=seconds)
 
 
-def version(package: str) -> str | None:
-    """The installed version of a distribution, or None."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def unmet_requirements() -> dict[str, str | None]:
     """Requirements of ragen-verl that this installation does not meet, with the version that is there."""
     from packaging.requirements import Requirement
@@ -207,25 +197,3 @@ def machine() -> dict[str, Any]:
         "shm_free_gb": round(shutil.disk_usage("/dev/shm").free / _GB, 2) if Path("/dev/shm").is_dir() else 0.0,
         "nvidia_smi": nvidia_smi(),
     }
-
-
-def memory() -> int:
-    """Bytes of memory, or the container's limit if it is lower."""
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            return min(total, int(Path(path).read_text()))
-        except (OSError, ValueError):  # no such control group, or "max"
-            continue
-    return total
-
-
-def nvidia_smi() -> list[str]:
-    """Names of the GPUs that the driver sees, usable by torch or not."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []

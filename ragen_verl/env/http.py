@@ -7,6 +7,8 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING
 
+from ragen_verl.errors import MissingExtra, adding
+
 if TYPE_CHECKING:
     import httpx
 
@@ -20,7 +22,10 @@ def client(proxies: bool = True) -> httpx.Client:
     Args:
         proxies: use the proxy that the environment variables name, if any; off for addresses of this machine.
     """
-    import httpx
+    try:
+        import httpx
+    except ImportError:
+        raise MissingExtra(f"An environment on a server needs httpx: {adding('serve')}.") from None
 
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it would log each request, and so each step of an episode
     return httpx.Client(limits=httpx.Limits(max_connections=None, max_keepalive_connections=64), trust_env=proxies)

@@ -255,7 +255,7 @@ def playable(name: str, target: Callable[..., Any]) -> Callable[..., Any]:
 
 def _plain() -> Any:
     """The module that adapts plain gymnasium environments; it imports this one, so it is imported late."""
-    return importlib.import_module("ragen_verl.env.adapters.declared")
+    return importlib.import_module("ragen_envs.adapters.declared")
 
 
 def _load(id: str, entry: _Entry) -> Callable[..., Any]:

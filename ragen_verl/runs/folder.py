@@ -32,8 +32,8 @@ import numpy as np
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from ragen_verl.doctor.facts import nvidia_smi, version
 from ragen_verl.errors import RecipeError
+from ragen_verl.machine import nvidia_smi, version
 from ragen_verl.names import (
     CHECKPOINT,
     HELD_OUT,

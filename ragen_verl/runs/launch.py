@@ -23,7 +23,8 @@ from rich.console import Console
 
 from ragen_verl.cpu import fork_server
 from ragen_verl.cpu.forked_driver import ForkedDriver
-from ragen_verl.doctor.facts import version
+from ragen_verl.machine import version
+from ragen_verl.names import is_file
 from ragen_verl.runs import disk
 from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder
@@ -38,7 +39,6 @@ __all__ = [
     "command",
     "end_group",
     "ended_by_signals",
-    "is_file",
     "say",
     "stop",
     "train",
@@ -140,7 +140,8 @@ def _conclude(code: int, started: float, before: float, folder: RunFolder, conso
         return 0
     if code == 0 and _changed(folder.summary) > before:
         console.print(result_table(folder))
-        say(console, f"{time.time() - started:.0f} s with the start. Run folder: {folder.path} ({folder.curve.name})")
+        curve = f" ({folder.curve.name})" if folder.curve.exists() else ""
+        say(console, f"{time.time() - started:.0f} s with the start. Run folder: {folder.path}{curve}")
         return 0
     _explain(code, folder, console)
     return code or 1
@@ -166,11 +167,6 @@ def command(recipe: str, overrides: list[str]) -> list[str]:
         path = Path(recipe).resolve()
         return [*main, "--config-dir", str(path.parent), "--config-name", path.stem, *overrides]
     return [*main, "--config-name", recipe, *overrides]
-
-
-def is_file(recipe: str) -> bool:
-    """Whether a recipe is given as a path, not as a name."""
-    return recipe.endswith((".yaml", ".yml"))
 
 
 def typed(*arguments: str) -> str:

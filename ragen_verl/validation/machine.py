@@ -10,8 +10,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ragen_verl.cpu.cluster import joins_a_cluster
-from ragen_verl.doctor.facts import nvidia_smi
 from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.machine import nvidia_smi
 from ragen_verl.names import CHECKPOINT
 from ragen_verl.runs.checkpoints import survey_of
 from ragen_verl.validation.verl_source import loggers

@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 from nano_model import players, sentences
 from nano_model.build import Recipe, Stage, build, content_key
 from nano_model.demonstrations import generate
-from nano_model.laboratory import character_of, is_described, is_true
 from nano_model.model import nano_config
 from nano_model.phrases import phrases
 from nano_model.thinkers import KINDS, WORLDS, Thinkers, ThoughtRecipe, consider, made_up
+from nano_model.thinking_scores import character_of, is_described, is_true
 from nano_model.tokenizer import build_tokenizer, save_tokenizer
 from nano_model.train import TrainConfig
 from omegaconf import OmegaConf
 from ragen_envs import bandit
+from ragen_lab.reproduce.settings import compared
 from recipe_composition import composed
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -35,7 +36,6 @@ from ragen_verl.cpu.nano_model.thinkers import THINKERS, nano_path, thinker_path
 from ragen_verl.diagnostics.mutual_information import measure
 from ragen_verl.env import make
 from ragen_verl.errors import RecipeError
-from ragen_verl.reproduction.settings import compared
 
 RECIPE = ThoughtRecipe()
 ALL_EQUAL = Thinkers(dict.fromkeys(players.CHARACTERS, 0.2), loyalty=0.5, slips=0.0)

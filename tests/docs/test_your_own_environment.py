@@ -9,9 +9,8 @@ from importlib.metadata import version
 import pytest
 from doc_pages import Page, Reader
 from paths import ROOT
-
-from ragen_verl.env_checker import RULES
-from ragen_verl.env_checker.rules import IN_CALLS
+from ragen_lab.checker import RULES
+from ragen_lab.checker.rules import IN_CALLS
 
 PAGE = Page("your_own_environment.md")
 [TRAIN] = PAGE.trainings

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from ragen_verl.cli import app
 from ragen_verl.doctor import Facts, Probe, find
-from ragen_verl.doctor.facts import PACKAGES, PLUGIN_PROCESSES, run_probe, version
+from ragen_verl.doctor.facts import PACKAGES, PLUGIN_PROCESSES, run_probe
+from ragen_verl.machine import version
 
 LOADED = Probe({"loaded": True, "by_itself": True, "error": None, "registered": ["trainer:ragen_sync"]})
 H200 = {"name": "NVIDIA H200", "memory_gb": 139.8}

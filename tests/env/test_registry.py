@@ -17,8 +17,9 @@ from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from gymnasium.wrappers import TransformObservation
 from paths import ROOT
 from ragen_envs.bandit import Bandit
+from ragen_lab import checker as env_checker
 
-from ragen_verl import Env, env_checker, make, register
+from ragen_verl import Env, make, register
 from ragen_verl.env import check, ids, registry
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
 

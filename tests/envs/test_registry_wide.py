@@ -11,11 +11,11 @@ from importlib.util import find_spec
 
 import pytest
 from paths import ROOT
+from ragen_lab.checker import QUICK, Subject, check
+from ragen_lab.checker.calls import Calls
+from ragen_lab.checker.other_process import fingerprints, prints
 
 from ragen_verl.env.registry import ids
-from ragen_verl.env_checker import QUICK, Subject, check
-from ragen_verl.env_checker.calls import Calls
-from ragen_verl.env_checker.other_process import fingerprints, prints
 
 LIVE = 4096
 SEEDS, STEPS = 2, 12

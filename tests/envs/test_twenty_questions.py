@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_server import serve
 from ragen_envs.twenty_questions.env import TwentyQuestions, table
+from ragen_lab.checker.texts import HOSTILE
 from random_play import random_plan
 
 from ragen_verl import make
-from ragen_verl.env_checker.texts import HOSTILE
 from ragen_verl.errors import RecipeError
 
 KNOWN = table()

@@ -17,10 +17,10 @@ from ragen_envs.common import shared
 from ragen_envs.webshop import WebShop, catalogue
 from ragen_envs.webshop.catalogue import BUTTONS, Goal, Product, clickable_options, price_limit, typable
 from ragen_envs.webshop.reward import common_subsequence, score, token_set_ratio, type_score
+from ragen_lab.checker.texts import HOSTILE
 from random_play import random_plan
 
 from ragen_verl import make
-from ragen_verl.env_checker.texts import HOSTILE
 from ragen_verl.errors import MissingExtra, RecipeError
 
 MUG = Product(

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import uvicorn
+from ragen_envs.serving.deadline import with_deadline
+from ragen_envs.serving.server import Sessions, Settings, create_app
 
 from ragen_verl.env import Env, register, registry
-from ragen_verl.env.hosting.deadline import with_deadline
-from ragen_verl.env.hosting.server import Sessions, Settings, create_app
 
 HERE = Path(__file__).parent
 

@@ -1,4 +1,4 @@
-"""What every environment of ours keeps, as one function: the rules of `ragen_verl.env_checker` and a few more."""
+"""What every environment of ours keeps, as one function: the rules of `ragen_lab.checker` and a few more."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from hypothesis import strategies as st
+from ragen_lab.checker import QUICK, Subject, check
+from ragen_lab.checker.texts import HOSTILE
 
 from ragen_verl import Env, Step, make
-from ragen_verl.env_checker import QUICK, Subject, check
-from ragen_verl.env_checker.texts import HOSTILE
 
 SECTIONS = "Description|Action Space|Observation Space|Starting State|Rewards|Episode End|Arguments|Version History"
 

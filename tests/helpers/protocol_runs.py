@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from omegaconf import OmegaConf
+from ragen_lab.reproduce.sweep import Sweep
 
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.trajectory import StopReason, Trajectory
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.sweep import Sweep
 
 SEEDS = (10_000, 1_010_000, 2_010_000, 3_010_000, 4_010_000)
 SWEEP = f"""

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ragen_lab.score.saved import Played
+
 from ragen_verl.config.envs import EnvGroups
 from ragen_verl.env import make
-from ragen_verl.evaluators.saved import Played
 from ragen_verl.rollout.record import encode
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 

@@ -15,11 +15,11 @@ import ragen_verl.recipes
 from env_servers import serving
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
+from ragen_lab.reproduce.sweep import Sweep, packaged
 from recipe_composition import _composed, changed, composed, verl_accepts
 from small_qwen import save_tokenizer
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.runs.sweep import Sweep, packaged
 from ragen_verl.validation.recipe import check
 
 ROOT = Path(ragen_verl.recipes.__path__[0])

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from ragen_lab.reproduce.sweep import Sweep, packaged
 from recipe_composition import composed
-
-from ragen_verl.runs.sweep import Sweep, packaged
 
 TABLES = sorted(name for name in packaged() if name.startswith("tables/"))
 SOURCES = (ROOT / "recipes" / "tables" / "SOURCES.md").read_text()

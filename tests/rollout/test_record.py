@@ -10,11 +10,11 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ragen_lab.evaluate.messages import Message, MessageChat
 from toy_chat import OPENS_THOUGHTS, Engine, Walk, say, tokenizer
 
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import RecipeError
-from ragen_verl.evaluation.messages import Message, MessageChat
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Full, SingleTurn, Window
 from ragen_verl.rollout.episode import Generation, Limits, play

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from ragen_lab.qualify.outcome import Outcome
+from ragen_lab.reproduce import results
 from ray.exceptions import RayTaskError
 from rich.console import Console
 from saved_checkpoints import save
 from small_disk import fill, small_disk
 
-from ragen_verl.qualify.outcome import Outcome
-from ragen_verl.reproduction import results
 from ragen_verl.runs import disk, launch
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.checkpoints import damage, pointed_at, saving

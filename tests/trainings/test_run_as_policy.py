@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from ragen_lab.evaluate.server import NAME, serving
+from ragen_lab.score.registry import run as evaluate
 from saved_episodes import plan, played
 
 from ragen_verl.cpu.nano_model import nano_model_path
-from ragen_verl.evaluation.server import NAME, serving
-from ragen_verl.evaluators.registry import run as evaluate
 from ragen_verl.runs.folder import RunFolder
 
 pytestmark = [pytest.mark.train, pytest.mark.slow]

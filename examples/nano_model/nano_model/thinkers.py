@@ -1,4 +1,4 @@
-"""The models of the laboratory: players whose thoughts are sentences, and what such a model is trained on.
+"""Models that think in sentences: players whose thoughts are sentences, and what such a model is trained on.
 
 In an episode the player's thoughts are all descriptions or all stock sentences. How well it plays is drawn apart from
 that, so that only their use favours a kind. No seed, arm or variant of a held-out evaluation is among the

@@ -15,15 +15,15 @@ import pytest
 from env_servers import registering, server_processes, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ragen_envs.serving.server import Settings
+from ragen_lab import checker as checks
 from rough_envs import STEPS, Count, Drifts
 from toy_chat import Engine, say, tokenizer
 
-from ragen_verl import env_checker as checks
 from ragen_verl import make
 from ragen_verl.env import registry
 from ragen_verl.env.hosting import client as remote
 from ragen_verl.env.hosting.client import ServerUnreachable, addresses
-from ragen_verl.env.hosting.server import Settings
 from ragen_verl.env.hosting.session import EnvFailed, ReplayDiffers
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv

@@ -9,10 +9,10 @@ import signal
 from dataclasses import replace
 
 import pytest
+from ragen_lab import checker as checks
 from rough_envs import Apart, ApartLake, Count, Tell, TellAction
 from toy_chat import Engine, say, tokenizer, wait_for
 
-from ragen_verl import env_checker as checks
 from ragen_verl import make, register
 from ragen_verl.env import registry
 from ragen_verl.env.hosting.process import EnvProcesses, ProcessDied

@@ -13,12 +13,12 @@ import pytest
 from env_servers import registering, server_processes, serving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from ragen_envs.serving.server import Settings
 from rough_envs import STEPS, Count
 from toy_chat import wait_for
 from typer.testing import CliRunner
 
 from ragen_verl.cli import app
-from ragen_verl.env.hosting.server import Settings
 from ragen_verl.env.hosting.session import to_json
 from ragen_verl.errors import RecipeError, UnknownEnv
 

@@ -12,13 +12,13 @@ from uuid import uuid4
 import httpx
 import pytest
 from env_servers import registering, server_processes, serving
+from ragen_envs.serving.allowance import HUB, Allowance
+from ragen_envs.serving.server import Settings
 from rough_envs import Count
 from toy_chat import wait_for
 
 from ragen_verl import make
 from ragen_verl.env import ids, registry
-from ragen_verl.env.hosting.allowance import HUB, Allowance
-from ragen_verl.env.hosting.server import Settings
 from ragen_verl.errors import RecipeError
 
 

@@ -20,10 +20,10 @@ from environment_contract import TEXTS
 from gymnasium.error import ResetNeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ragen_lab import checker as checks
+from ragen_lab.checker.texts import HOSTILE
 
 from ragen_verl import Step, make
-from ragen_verl import env_checker as checks
-from ragen_verl.env_checker.texts import HOSTILE
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
 
 IDS = ["verifiers:vf-sums", "verifiers:vf-guess"]

@@ -1,0 +1,5 @@
+"""The laboratory beside the layer `ragen_verl`: what looks at, scores, compares and prepares trainings.
+
+The layer imports nothing of it. Its commands belong to `ragen-verl` through the entry point `ragen_verl.commands`; what
+they need besides is installed by the extra `ragen-verl[lab]`.
+"""

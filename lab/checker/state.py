@@ -1,0 +1,57 @@
+"""The state of environments: the differences between two rollouts of a group, as far as they can be seen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from ragen_envs.adapters.randomness import GlobalRandomness
+
+from ragen_verl.env.core import Env
+from ragen_verl.env.hosting.session import SessionEnv
+
+__all__ = ["parts"]
+
+_GENERATORS = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random, GlobalRandomness)
+_OWN = ("rollout_index", "_dynamics", "_reset_options")
+_DEEPEST = 6
+
+
+def parts(one: Env, other: Env) -> set[str]:
+    """Return the attributes, as `self.a.b`, that differ between two environments; random generators are left out.
+
+    The state of a world in another process or on a server cannot be seen. Values that cannot be compared count as
+    equal.
+    """
+    return set() if isinstance(one, SessionEnv) else set(_parts(one, other, "self", frozenset(), _DEEPEST))
+
+
+def _parts(one: Any, other: Any, path: str, above: frozenset[int], depth: int) -> Iterator[str]:
+    if id(one) in above or isinstance(one, _GENERATORS) or depth < 0:
+        return
+    above = above | {id(one)}
+    if type(one) is not type(other):
+        yield path
+    elif one is None or isinstance(one, (bool, int, float, complex, str, bytes, frozenset, set, range)):
+        if one != other and not (one != one and other != other):  # nan counts as equal to nan
+            yield path
+    elif isinstance(one, np.ndarray):
+        if one.dtype.kind in "biufcSUmM" and (one.shape != other.shape or one.tobytes() != other.tobytes()):
+            yield path
+    elif isinstance(one, Mapping):
+        if list(one) != list(other):
+            yield path
+        else:
+            for key in one:
+                yield from _parts(one[key], other[key], f"{path}[{key!r}]", above, depth - 1)
+    elif isinstance(one, (list, tuple)):
+        if len(one) != len(other) or any(
+            True for pair in zip(one, other, strict=True) for _ in _parts(*pair, path, above, depth - 1)
+        ):
+            yield path
+    elif hasattr(one, "__dict__") and not isinstance(one, type) and not callable(one):
+        for name, value in vars(one).items():
+            if name not in _OWN and name in vars(other):
+                yield from _parts(value, vars(other)[name], f"{path}.{name}", above, depth - 1)

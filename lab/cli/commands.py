@@ -1,0 +1,64 @@
+"""Every command of the laboratory by its name, in the order of `--help`."""
+
+from __future__ import annotations
+
+import typer
+from ragen_lab.cli.assess import EPILOG as ASSESS_EPILOG
+from ragen_lab.cli.assess import assess
+from ragen_lab.cli.convert import EPILOG as CONVERT_EPILOG
+from ragen_lab.cli.convert import convert
+from ragen_lab.cli.demonstrate import EPILOG as DEMONSTRATE_EPILOG
+from ragen_lab.cli.demonstrate import demonstrate
+from ragen_lab.cli.env_check import check_environment
+from ragen_lab.cli.eval import EPILOG as EVAL_EPILOG
+from ragen_lab.cli.eval import evaluate
+from ragen_lab.cli.export import export
+from ragen_lab.cli.gate import EPILOG as GATE_EPILOG
+from ragen_lab.cli.gate import gate
+from ragen_lab.cli.leaderboard import EPILOG as BOARD_EPILOG
+from ragen_lab.cli.leaderboard import leaderboard
+from ragen_lab.cli.qualify import EPILOG as QUALIFY_EPILOG
+from ragen_lab.cli.qualify import qualify
+from ragen_lab.cli.report import report
+from ragen_lab.cli.reproduce import EPILOG as REPRODUCE_EPILOG
+from ragen_lab.cli.reproduce import reproduce
+from ragen_lab.cli.runs import group as runs
+from ragen_lab.cli.sft import EPILOG as SFT_EPILOG
+from ragen_lab.cli.sft import sft
+from ragen_lab.cli.show import EPILOG as SHOW_EPILOG
+from ragen_lab.cli.show import show
+from ragen_lab.cli.sweep import sweep
+from ragen_lab.cli.verdict import verdict
+from ragen_lab.cli.watch import watch
+
+from ragen_verl.cli.env import group as environments
+
+__all__ = ["add_commands"]
+
+_PANEL = "Laboratory"
+_COMMANDS = (
+    (watch, None),
+    (report, None),
+    (show, SHOW_EPILOG),
+    (verdict, None),
+    (evaluate, EVAL_EPILOG),
+    (leaderboard, BOARD_EPILOG),
+    (assess, ASSESS_EPILOG),
+    (gate, GATE_EPILOG),
+    (sweep, None),
+    (reproduce, REPRODUCE_EPILOG),
+    (demonstrate, DEMONSTRATE_EPILOG),
+    (sft, SFT_EPILOG),
+    (export, None),
+    (convert, CONVERT_EPILOG),
+    (qualify, QUALIFY_EPILOG),
+)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the laboratory's commands to the application, and `check` to its group `env`."""
+    for command, epilog in _COMMANDS:
+        name = "eval" if command is evaluate else None
+        app.command(name, epilog=epilog, rich_help_panel=_PANEL)(command)
+    app.add_typer(runs, name="runs", rich_help_panel=_PANEL)
+    environments.command("check")(check_environment)

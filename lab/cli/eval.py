@@ -1,0 +1,116 @@
+"""`ragen-verl eval`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from ragen_verl.cli.console import console
+from ragen_verl.cli.recipes import composed
+
+__all__ = ["EPILOG", "asked", "bar", "evaluate"]
+
+EPILOG = """Policies: random, oracle, human, api:MODEL[@URL], hf:FOLDER. Examples:
+
+ragen-verl eval nano/frozen_lake --policy random --policy oracle
+
+ragen-verl eval nano/sokoban --policy api:my-model@http://127.0.0.1:8000/v1 --samples 8 --states 64"""
+
+
+def evaluate(
+    recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists, or a YAML file of your own."),
+    overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Hydra overrides, as in train."),
+    policy: list[str] = typer.Option(..., help="A policy; may be repeated, and each is compared with the first."),
+    samples: int = typer.Option(1, min=1, help="Episodes for each initial state."),
+    states: int = typer.Option(None, min=1, help="Initial states of each split.  \\[default: all of the recipe]"),
+    out: Path = typer.Option(None, help="Folder of the results.  \\[default: runs/eval/RECIPE]"),
+    temperature: float = typer.Option(
+        None, min=0.0, help="Temperature of models.  \\[default: the recipe's held-out one]"
+    ),
+    concurrency: int = typer.Option(32, min=1, help="Episodes that a model plays at the same time."),
+    per_minute: float = typer.Option(None, min=0.01, help="Most requests started in a minute."),
+    timeout: float = typer.Option(120.0, min=0.1, help="Seconds for one request."),
+    retries: int = typer.Option(6, min=0, help="Retries of a request that timed out or was refused (429, 5xx)."),
+    prices: tuple[float, float] = typer.Option((0.0, 0.0), help="Prices of a million tokens in and out."),
+) -> None:
+    """Play a recipe's held-out episodes with any policy: same environments, seeds, prompts and code as in training.
+
+    The same command resumes an interrupted evaluation; episodes in which the server failed are played again. Results: a
+    table here, results.json, results.md, and every trajectory in POLICY/episodes.jsonl.
+    """
+    from ragen_lab.evaluate.plan import episodes
+    from ragen_lab.evaluate.policies import Sampling
+    from ragen_lab.evaluate.runner import evaluate as play
+    from ragen_lab.evaluate.spec import Spec
+    from ragen_lab.evaluate.summary import comparisons, markdown, results, table
+
+    from ragen_verl.config import RagenConfig
+
+    specs = [Spec.parse(text) for text in policy]
+    config = composed(recipe, overrides or [])
+    ragen = RagenConfig.from_omegaconf(config)
+    plan = episodes(ragen, samples, states)
+    held_out = config.actor_rollout_ref.rollout.val_kwargs
+    sampling = Sampling(
+        temperature=held_out.temperature * held_out.do_sample if temperature is None else temperature,
+        timeout=timeout,
+        retries=retries,
+        concurrency=concurrency,
+        per_minute=per_minute,
+    )
+    rollout = config.actor_rollout_ref.rollout
+    length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
+    folder = out or Path("runs/eval") / recipe.replace("/", "-").removesuffix(".yaml")
+    settings = {"recipe": recipe, "overrides": list(overrides or []), "ragen": _played(ragen)}
+    records = {}
+    for spec in specs:
+        with ExitStack() as stack:
+            with Console(stderr=True).status(f"{spec.text}: starting ..."):
+                player = stack.enter_context(spec.opened(sampling, dtype=str(rollout.dtype), context=length, ask=asked))
+            name = player.name if player.name not in records else spec.text
+            records[name] = play(
+                ragen,
+                player,
+                plan,
+                folder / re.sub(r"[^\w.-]+", "_", name),
+                lengths=(rollout.prompt_length, rollout.response_length),
+                settings=settings,
+                progress=stack.enter_context(bar(name)),
+            )
+    found = results(records, prices if any(prices) else None)
+    title = f"{recipe}: {len(plan)} held-out episodes"
+    (folder / "results.json").write_text(json.dumps({"recipe": recipe, **found}, indent=2))
+    (folder / "results.md").write_text(markdown(found, title))
+    console().print(table(found, title))
+    for sentence in comparisons(found):
+        console().print(sentence, markup=False)
+    console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.", markup=False)
+
+
+def _played(ragen: Any) -> str:
+    """What decides an episode besides the policy, as text: two evaluations with another one are not mixed."""
+    return repr((ragen.splits, ragen.rollout))
+
+
+def asked(text: str) -> str:
+    """What a person at the keyboard types in answer to a text."""
+    console().print(text, markup=False)
+    return typer.prompt("actions")
+
+
+@contextmanager
+def bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar of episodes on stderr; yields what tells it how many are done, of how many."""
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    shown = (TextColumn(one) if isinstance(one, str) else one for one in columns)
+    with Progress(*shown, console=Console(stderr=True)) as display:
+        task = display.add_task(name, total=None)
+        yield lambda done, total: display.update(task, completed=done, total=total)

@@ -1,0 +1,35 @@
+"""`ragen-verl report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from ragen_verl.cli.console import console
+
+__all__ = ["TRAJECTORIES", "report"]
+
+TRAJECTORIES = typer.Option(2000, min=1, help="About how many trajectories the page holds.")
+
+
+def report(
+    runs: list[Path] = typer.Argument(metavar="RUN...", help="Folders of runs (ragen.run.dir), finished or not."),
+    out: Path = typer.Option(None, help="File to write.  \\[default: RUN/report.html; of several runs report.html]"),
+    trajectories: int = TRAJECTORIES,
+) -> None:
+    """Write one HTML file of a run, or of several side by side: result, curves, what was trained, trajectories.
+
+    The page needs no network and no server. From a long run it has whole groups of the steps that matter most.
+    """
+    from ragen_lab.report import read_run, render
+
+    read = [read_run(one) for one in runs]
+    page = render(read, trajectories)
+    target = out or (read[0].folder.path / "report.html" if len(read) == 1 else Path("report.html"))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(page)
+    for run in read:
+        for note in run.notes:
+            console().print(f"{run.name}: {note}", markup=False, soft_wrap=True)
+    console().print(f"Written to {target} ({len(page) / 1e6:.1f} MB).", markup=False, soft_wrap=True)

@@ -1,0 +1,264 @@
+"""What a recipe needs of a GPU's memory while generating and while updating, computed from the composed recipe.
+
+A GB is 10^9 bytes. Per GPU; `N` GPUs share weights, gradients and moments (FSDP2), or those that share a layer do
+(Megatron). The formulas, with `P` parameters of which `T` are trained, `V` vocabulary, `h` width, `i` inner width, `k`
+width of keys and values, `L` blocks, `t` tokens of a micro-batch with every row at its longest:
+
+weights             4 P (2 P where `model_dtype` is bf16); adapters come on top
+Adam                8 T, from the first update on
+gradients           4 T, while its model is updated
+gathered            2 (V h + 2 block): the embedding and two blocks in bf16, whole on every GPU
+activations         t * 2 (8 h + 2 k + 4 i) * L in bf16; checkpointed: t * 2 h L and one block's
+logits, update      t V * 4 (bf16 and their gradient), + 8 where the loss has an entropy term that is neither chunked
+                    nor checkpointed (a softmax in float32 and its product); fused kernels: 8 V for 2,048 tokens
+logits, log-prob    t V * 6, chunked 2; fused as above
+Megatron            activations and logits are divided among the GPUs that share a layer
+mask                3 t^2 where packed rows go through sdpa
+engine              gpu_memory_utilization * card while generating; asleep 1.5 GB (CUDA graphs, workspace)
+processes           0.6 GB each for the trainer's and the engine's CUDA context
+
+Models that wait in main memory (`param_offload`, `optimizer_offload`) count only while they are at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ragen_lab.qualify.shapes import Shape, shape_of
+
+__all__ = [
+    "ASLEEP",
+    "CARDS",
+    "CONTEXT",
+    "GB",
+    "Need",
+    "Role",
+    "activations",
+    "cached_rows",
+    "logits",
+    "need",
+    "roles",
+    "tokens",
+]
+
+GB = 1e9
+CARDS = (24, 48, 80, 141)
+"""Sizes of cards in GB: consumer, workstation, H100, H200."""
+CONTEXT, ASLEEP = 0.6, 1.5
+_ENTROPY_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class Role:
+    """One model that is held and perhaps trained; GB per GPU.
+
+    Attributes:
+        weights: as they are stored.
+        moments: Adam's.
+        gradients: while it is updated.
+        params_wait: weights are in main memory while others work.
+        moments_wait: the same of Adam's moments.
+    """
+
+    weights: float
+    moments: float
+    gradients: float
+    params_wait: bool
+    moments_wait: bool
+
+    @property
+    def held(self) -> float:
+        """While others work."""
+        return (0.0 if self.params_wait else self.weights) + (0.0 if self.moments_wait else self.moments)
+
+    @property
+    def waiting(self) -> float:
+        """In main memory meanwhile."""
+        return self.weights + self.moments - self.held
+
+    @property
+    def passing(self) -> float:
+        """While it computes without a gradient."""
+        return self.weights + (0.0 if self.moments_wait else self.moments)
+
+    @property
+    def updating(self) -> float:
+        """While it is updated."""
+        return self.weights + self.moments + self.gradients
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a recipe needs on a card, GB per GPU.
+
+    Attributes:
+        generating: trainer and engine together, while the engine generates.
+        updating: at the worst moment of the model passes.
+        engine: the engine's share of the card.
+        cached: rows at their longest that the engine's KV cache holds at once; 0: not even one.
+        moment: which pass is the worst.
+        host: GB of main memory that wait there.
+        parts: the addends of `updating`.
+    """
+
+    generating: float
+    updating: float
+    engine: float
+    cached: int
+    moment: str
+    host: float
+    parts: dict[str, float]
+
+    def margin(self, card: float) -> float:
+        """GB that are left of a card; negative where it does not fit."""
+        return card - max(self.generating, self.updating)
+
+    def fits(self, card: float) -> bool:
+        """Whether both moments fit, and a whole row fits into the engine's cache."""
+        return self.margin(card) >= 0 and self.cached > 0
+
+
+def need(config: Mapping[str, Any], card: float) -> Need:
+    """What a composed and resolved recipe needs.
+
+    Args:
+        config: verl's whole configuration.
+        card: GB of one GPU; the engine's share is a part of it.
+    """
+    part = config["actor_rollout_ref"]
+    actor, rollout, model, critic = part["actor"], part["rollout"], part["model"], config["critic"]
+    shape = shape_of(str(model["path"]))
+    found = roles(config)
+    engine = rollout["gpu_memory_utilization"] * card
+    held = sum(role.held for role in found.values())
+    generating = held + engine + 2 * CONTEXT
+    length = config["data"]["max_prompt_length"] + config["data"]["max_response_length"]
+    split = _megatron(actor)["tensor_model_parallel_size"] if _megatron(actor) else 1
+    asleep = ASLEEP if rollout["free_cache_engine"] else engine
+    passes = {"actor update": ("actor", "update", tokens(actor, "ppo", length), model, actor)}
+    ahead = tokens(rollout, "log_prob", length)
+    passes["log-probs"] = ("actor", "forward", ahead, model, actor)
+    if "ref" in found:
+        passes["reference"] = ("ref", "forward", tokens(part["ref"], "log_prob", length), model, part["ref"])
+    if "critic" in found:
+        passes["critic update"] = ("critic", "value", tokens(critic, "ppo", length), critic["model"], critic)
+    worst, parts = "", {}
+    for name, (role, kind, count, settings, block) in passes.items():
+        one = {
+            "held by the others": sum(other.held for key, other in found.items() if key != role),
+            "weights, moments, gradients": found[role].passing if kind == "forward" else found[role].updating,
+            "gathered": 2 * (shape.vocabulary * shape.hidden + 2 * shape.block) / GB,
+            "activations": activations(shape, count, kind, bool(settings.get("enable_gradient_checkpointing"))) / split,
+            "logits": 0.0 if kind == "value" else logits(shape, count, kind, block, settings) / split,
+            "mask": 3 * count**2 / GB if _packed_sdpa(settings) else 0.0,
+            "engine asleep, processes": asleep + 2 * CONTEXT,
+        }
+        if sum(one.values()) > sum(parts.values()):
+            worst, parts = name, one
+    return Need(
+        generating=generating,
+        updating=sum(parts.values()),
+        engine=engine,
+        cached=cached_rows(shape, engine, length, rollout["tensor_model_parallel_size"]),
+        moment=worst,
+        host=sum(role.waiting for role in found.values()),
+        parts=parts,
+    )
+
+
+def roles(config: Mapping[str, Any]) -> dict[str, Role]:
+    """The models of a recipe: actor, and reference model and critic where it has them."""
+    part = config["actor_rollout_ref"]
+    devices = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
+    shape = shape_of(str(part["model"]["path"]))
+    lora = _lora_rank(part["model"])
+    found = {"actor": _role(shape, part["actor"], devices, lora)}
+    if config["algorithm"]["use_kl_in_reward"] or part["actor"]["use_kl_loss"]:
+        # with adapters the frozen weights are the reference model
+        found |= {} if lora else {"ref": _role(shape, part["ref"], devices, 0, trained=False)}
+    if config["critic"]["enable"] or config["algorithm"]["adv_estimator"] == "gae":
+        found["critic"] = _role(shape, config["critic"], devices, 0)
+    return found
+
+
+def _role(shape: Shape, block: Mapping[str, Any], devices: int, lora: int, trained: bool = True) -> Role:
+    if own := _megatron(block):
+        shared = own["tensor_model_parallel_size"] * own["pipeline_model_parallel_size"]
+        # bf16 weights; the distributed optimiser has float32 weights and moments; gradients stay allocated
+        weights, moments, gradients = 2, 12 + 4, 0
+        wait = bool(own.get("param_offload")), bool(own.get("optimizer_offload"))
+    else:
+        own = block.get("fsdp_config") or block.get("fsdp")
+        shared = devices
+        weights, moments, gradients = 2 if "bf" in str(own.get("model_dtype")) else 4, 8, 4
+        wait = bool(own.get("param_offload")), bool(own.get("optimizer_offload"))
+    train = shape.adapter(lora) if lora else shape.parameters
+    frozen = shape.parameters + (train if lora else 0)
+    scale = 1 / shared / GB
+    return Role(
+        weights=weights * frozen * scale,
+        moments=moments * train * scale if trained else 0.0,
+        gradients=gradients * train * scale if trained else 0.0,
+        params_wait=wait[0],
+        moments_wait=wait[1],
+    )
+
+
+def _megatron(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Its settings, empty where the model is on FSDP2."""
+    return block.get("megatron") or {} if block.get("strategy", "megatron") == "megatron" else {}
+
+
+def tokens(block: Mapping[str, Any], prefix: str, length: int) -> int:
+    """Tokens of a micro-batch on one GPU at most.
+
+    Args:
+        block: verl's actor, rollout or critic.
+        prefix: of its keys, "ppo" or "log_prob".
+        length: of the longest row.
+    """
+    if block.get("use_dynamic_bsz" if prefix == "ppo" else f"{prefix}_use_dynamic_bsz"):
+        return max(length, int(block[f"{prefix}_max_token_len_per_gpu"]))
+    return length * int(block[f"{prefix}_micro_batch_size_per_gpu"])
+
+
+def activations(shape: Shape, count: int, kind: str, checkpointed: bool) -> float:
+    """GB of what a pass keeps of all blocks, or of one where nothing is kept for a gradient."""
+    keys = shape.kv_heads * shape.head
+    block = 2 * (8 * shape.hidden + 2 * keys + 4 * shape.inner)
+    if kind == "forward":
+        return count * block / GB
+    if checkpointed:
+        return count * (2 * shape.hidden * shape.layers + block) / GB
+    return count * block * shape.layers / GB
+
+
+def logits(shape: Shape, count: int, kind: str, block: Mapping[str, Any], model: Mapping[str, Any]) -> float:
+    """GB of logits and what is computed of them."""
+    engine = block.get("fsdp_config") or block.get("fsdp") or {}
+    if model.get("use_fused_kernels"):
+        return 8 * shape.vocabulary * _ENTROPY_CHUNK / GB
+    chunked = engine.get("entropy_from_logits_with_chunking") or block.get("entropy_from_logits_with_chunking")
+    spared = chunked or engine.get("entropy_checkpointing") or block.get("entropy_checkpointing")
+    if kind == "forward":
+        return count * shape.vocabulary * (2 if chunked else 6) / GB
+    entropy = block.get("entropy_coeff", 0.0) or block.get("calculate_entropy", False)
+    return count * shape.vocabulary * (4 + 8 * bool(entropy and not spared)) / GB
+
+
+def cached_rows(shape: Shape, engine: float, length: int, shared: int = 1) -> int:
+    """Rows of a length that the engine's KV cache holds, after its bf16 weights and 1.5 GB for itself."""
+    row = length * shape.layers * 2 * shape.kv_heads * shape.head * 2 / shared
+    left = engine * GB - 2 * shape.parameters / shared - ASLEEP * GB
+    return max(0, int(left // row))
+
+
+def _packed_sdpa(model: Mapping[str, Any]) -> bool:
+    attention = (model.get("override_config") or {}).get("attn_implementation", "flash_attention_2")
+    return bool(model.get("use_remove_padding")) and attention == "sdpa"
+
+
+def _lora_rank(model: Mapping[str, Any]) -> int:
+    return int(model.get("lora_rank") or (model.get("lora") or {}).get("rank") or 0)

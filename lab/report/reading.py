@@ -1,0 +1,207 @@
+"""Read a run's folder, also an unfinished, damaged or older one, with a note on each missing part."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ragen_lab.report.trajectories import finite, normalise
+
+from ragen_verl.errors import RecipeError
+from ragen_verl.runs.cause import cause
+from ragen_verl.runs.folder import RunFolder, mapping
+from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
+
+__all__ = ["INTERRUPTED", "SILENT", "SPLITS", "Run", "all_files", "read_run"]
+
+SPLITS = ("train", "val", "generalisation")
+INTERRUPTED = "interrupted"
+SILENT = 900.0
+"""After this many seconds without a changed file an unfinished run no longer counts as running."""
+
+
+@dataclass
+class Run:
+    """The contents of a run's folder; a part that is missing or cannot be read is empty and has a note.
+
+    Attributes:
+        folder: the folder.
+        config, versions, verdict, summary: the files of these names.
+        rows: metrics.jsonl, in the order of the steps.
+        files: split -> step -> file of its trajectories.
+        notes: a sentence about each part that could not be read.
+        version: the `signature` before the reading.
+    """
+
+    folder: RunFolder
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, dict[int, Path]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    version: str = ""
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.path.name
+
+    @property
+    def recipe(self) -> str:
+        """The recipe's name, or the experiment's where the recipe is unknown."""
+        known = self.summary.get("recipe") or self.setting("trainer.experiment_name")
+        try:
+            return str(self.folder.recipe or known or self.name)
+        except (AttributeError, OSError, TypeError, ValueError, yaml.YAMLError):  # hydra.yaml is damaged
+            return str(known or self.name)
+
+    @property
+    def step(self) -> int:
+        """The last logged step; 0 before there is one."""
+        return self.rows[-1]["step"] if self.rows else 0
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A value of the resolved configuration by its dotted key."""
+        value: Any = self.config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return default if value is None else value
+
+    def series(self, metric: str) -> list[tuple[int, float]]:
+        """(step, value) wherever a metric is a finite number."""
+        return [(row["step"], float(row[metric])) for row in self.rows if finite(row.get(metric))]
+
+    def state(self) -> str:
+        """`finished`, `running`, `failed`, or `interrupted` (by a signal, or without news for `SILENT` seconds)."""
+        if self.folder.error.exists():
+            return INTERRUPTED if self.cause().startswith("Stopped ") else "failed"
+        began = _changed(self.folder.path / "config.yaml")
+        if self.summary and _changed(self.folder.summary) >= began:
+            return "finished"
+        newest = max(_changed(one) for one in (self.folder.metrics, self.folder.log_file, self.folder.phase))
+        return "running" if time.time() - max(newest, began) < SILENT else INTERRUPTED
+
+    def cause(self) -> str:
+        """The cause of the run's failure in one line; "" without one."""
+        try:
+            return cause(self.folder.error.read_text("utf-8", errors="replace"))
+        except OSError:
+            return ""
+
+    def records(self, split: str, step: int) -> list[dict[str, Any]]:
+        """The normalised trajectories of a step; invalid lines are left out, with a note."""
+        file = self.files.get(split, {}).get(step)
+        found: list[dict[str, Any]] = []
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", TrajectoryWarning)
+            try:
+                for record in read_file(file) if file else ():
+                    shown = normalise(record)
+                    found += [shown] if shown else []
+            except (OSError, RecursionError) as error:
+                warnings.warn(f"{file} can be read in part only: {error}.", TrajectoryWarning, stacklevel=1)
+        if told:
+            more = f" ({len(told) - 1} more of its lines are so too.)" if len(told) > 1 else ""
+            self.note(str(told[0].message).replace(f"{self.folder.path}/", "") + more)
+        return found
+
+    def note(self, sentence: str) -> None:
+        """Add a note, once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def signature(self) -> str:
+        """A text that changes when the run has written something that the page shows."""
+        folder = self.folder
+        return " ".join(str(_changed(one)) for one in (folder.metrics, folder.verdict, folder.summary, folder.error))
+
+
+def read_run(path: str | Path) -> Run:
+    """Read a run's folder.
+
+    Raises:
+        RecipeError: the folder does not exist, or is no folder of a run.
+    """
+    folder = RunFolder(path)
+    if not folder.path.is_dir():
+        raise RecipeError(f"There is no folder {path}: name the folder of a run (ragen.run.dir).")
+    run = Run(folder)
+    run.version = run.signature()
+    run.files = {split: found for split in SPLITS if (found := _steps(folder.trajectories(split)))}
+    if not (folder.metrics.is_file() or run.files or (folder.path / "config.yaml").is_file()):
+        inside = sorted(one.parent.name for one in folder.path.glob("*/metrics.jsonl"))
+        hint = f" It holds runs: {', '.join(inside[:3])}{', ...' if len(inside) > 3 else ''}." if inside else ""
+        raise RecipeError(
+            f"{path} is no run's folder: it has no metrics.jsonl, no config.yaml and no trajectories; name the folder "
+            f"of a run (ragen.run.dir).{hint}"
+        )
+    run.config = _mapping(run, folder.path / "config.yaml")
+    run.versions = _mapping(run, folder.path / "versions.json")
+    run.verdict = _mapping(run, folder.verdict, needed=False)
+    run.summary = _mapping(run, folder.summary, needed=False)
+    rows, bad = _read_jsonl(folder.metrics) if folder.metrics.is_file() else ([], 0)
+    steps = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}  # the last row of a step counts
+    run.rows = [steps[step] for step in sorted(steps)]
+    if bad := bad + sum(not isinstance(row.get("step"), int) for row in rows):
+        run.note(f"metrics.jsonl: {_lines(bad)} no step (cut short or damaged) and left out.")
+    if not run.rows:
+        run.note("metrics.jsonl has no step yet: there are no curves.")
+    if not run.files:
+        run.note("There are no trajectories: trajectories/ is missing or empty.")
+    return run
+
+
+def _read_jsonl(file: Path) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects of a file with one per line, and the number of other lines that are not empty."""
+    found, bad = [], 0
+    for line in file.read_text("utf-8", errors="replace").split("\n"):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            found.append(value)
+        else:
+            bad += 1
+    return found, bad
+
+
+def all_files(run: Run) -> Iterator[tuple[str, int, Path]]:
+    """Split, step and file of all trajectories."""
+    return ((split, step, file) for split, files in run.files.items() for step, file in files.items())
+
+
+def _lines(count: int) -> str:
+    return "1 line is" if count == 1 else f"{count} lines are"
+
+
+def _steps(folder: Path) -> dict[int, Path]:
+    files = {int(one.stem): one for one in folder.glob("*.jsonl") if one.stem.isdecimal()}
+    return dict(sorted(files.items()))
+
+
+def _changed(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _mapping(run: Run, file: Path, needed: bool = True) -> dict[str, Any]:
+    """The mapping in a file; {} and a note where the file has none."""
+    value = mapping(file)
+    if value is None and file.exists():
+        run.note(f"{file.name} cannot be read (damaged, or being written).")
+    elif value is None and needed:
+        run.note(f"{file.name} is missing.")
+    return value or {}

@@ -1,0 +1,40 @@
+"""Facts about this machine and installation that cost nothing to ask: versions, memory, GPUs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+from pathlib import Path
+
+__all__ = ["memory", "nvidia_smi", "version"]
+
+
+def version(package: str) -> str | None:
+    """The installed version of a distribution, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def memory() -> int:
+    """Bytes of memory, or the container's limit if it is lower."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            return min(total, int(Path(path).read_text()))
+        except (OSError, ValueError):  # no such control group, or "max"
+            continue
+    return total
+
+
+def nvidia_smi() -> list[str]:
+    """Names of the GPUs that the driver sees, usable by torch or not."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []

@@ -75,7 +75,7 @@ def made_up(count: int) -> list[tuple[str, str]]:
 def _name(rng: np.random.Generator) -> str:
     """Three to eight letters that can be spoken."""
     kinds = (_CONSONANTS, _VOWELS, _CONSONANTS, _CONSONANTS, _VOWELS, _CONSONANTS, _VOWELS, _CONSONANTS)
-    return "".join(rng.choice(list(kind)) for kind in kinds[: rng.integers(3, 9)]).capitalize()
+    return "".join(kind[rng.integers(len(kind))] for kind in kinds[: rng.integers(3, 9)]).capitalize()
 
 
 WORLDS = (

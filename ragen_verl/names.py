@@ -26,6 +26,7 @@ __all__ = [
     "MIXED_WEIGHTS",
     "MUTUAL_INFORMATION",
     "NOT_FINITE",
+    "PARTS",
     "REASONING_WORDS",
     "RECURRING",
     "RETURN",
@@ -69,6 +70,9 @@ CHECKPOINT = "global_step_"
 
 SUCCESS, RETURN, VALID, EPISODES = "success", "return", "valid", "episodes"
 """Metrics of a split over all its environments, under the split's prefix."""
+
+PARTS = "reward/"
+"""Before the name of a part of the reward, in the metrics of an environment."""
 
 RECURRING, UNSEEN = "recurring", "unseen_"
 """On a held-out split: trajectories whose first observation occurred in training; the prefix of means over others."""

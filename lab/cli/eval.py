@@ -97,7 +97,7 @@ def evaluate(
 
 def _played(ragen: Any) -> str:
     """What decides an episode besides the policy, as text: two evaluations with another one are not mixed."""
-    return repr((ragen.splits, ragen.rollout))
+    return repr((ragen.splits, ragen.rollout, ragen.rewards))
 
 
 def asked(text: str) -> str:

@@ -127,6 +127,7 @@ async def _play_all(
                     env_name=episode.env,
                     context=context,
                     shared_rng=ragen.rollout.shared_group_rng,
+                    rewards=ragen.rewards.chosen,
                 )
                 usage = player.usage
                 record = {

@@ -20,6 +20,7 @@ from ragen_verl.config.advantage import Advantage
 from ragen_verl.config.diagnostics import Diagnostics, Stop
 from ragen_verl.config.envs import Split, check_disjoint
 from ragen_verl.config.filter import Filter
+from ragen_verl.config.rewards import RewardBlocks
 from ragen_verl.config.rollout import Rollout
 from ragen_verl.config.schema import FILLED, at_least, parse, unresolved
 from ragen_verl.errors import RecipeError
@@ -52,6 +53,7 @@ class RagenConfig:
     run: Run
     generalisation: Split | None = None
     rollout: Rollout = field(default_factory=Rollout)
+    rewards: RewardBlocks = field(default_factory=RewardBlocks)
     filter: Filter = field(default_factory=Filter)
     advantage: Advantage = field(default_factory=Advantage)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)

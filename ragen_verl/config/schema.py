@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -13,7 +14,7 @@ from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.values import POSITIVE as ABOVE_ZERO
 from ragen_verl.values import SHARE, Accepts, checked
 
-__all__ = ["FILLED", "FRACTION", "PENALTY", "POSITIVE", "REST", "at_least", "one_of", "parse", "unresolved"]
+__all__ = ["FILLED", "FINITE", "FRACTION", "PENALTY", "POSITIVE", "REST", "at_least", "one_of", "parse", "unresolved"]
 
 
 def at_least(low: float) -> dict[str, Accepts]:
@@ -29,6 +30,7 @@ def one_of(*choices: str) -> dict[str, Accepts]:
 POSITIVE = {"accepts": ABOVE_ZERO}
 PENALTY = {"accepts": Accepts(lambda value: value <= 0, "a number of 0 or less")}
 FRACTION = {"accepts": SHARE}
+FINITE = {"accepts": Accepts(math.isfinite, "a finite number")}
 REST = {"rest": True}
 """Metadata of a field of type dict that takes all keys of the block that are no fields: the options of a plugin."""
 FILLED = {"accepts": Accepts(lambda value: bool(value), "a value that is not empty")}

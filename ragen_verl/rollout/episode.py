@@ -20,6 +20,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Context, Full, Prompts
 from ragen_verl.rollout.protocol import Protocol
+from ragen_verl.rollout.reward import Rewards
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn, plain
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ Generate = Callable[[list[int], int], Awaitable[Generation]]
 
 
 _FULL = Full()
+_ENVIRONMENTS = Rewards()
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ async def play(
     env_name: str | None = None,
     context: Context = _FULL,
     shared_rng: bool = False,
+    rewards: Rewards = _ENVIRONMENTS,
 ) -> Trajectory:
     """Play one episode and close the environment.
 
@@ -106,6 +109,7 @@ async def play(
         context: the rule for the past turns that a prompt shows.
         shared_rng: whether the environment is always started with rollout index 0, so that a group shares its
             transition randomness.
+        rewards: what the episode is rewarded for; one that fails is a failure of the environment.
 
     Returns:
         The trajectory, also after a failure. If the environment raises or hangs, or the engine raises or samples
@@ -126,7 +130,11 @@ async def play(
     trajectory.started, started = time.time(), time.perf_counter()
     try:
         try:
-            await _Episode(guard, protocol, chat, generate, limits, trajectory, context).run()
+            episode = _Episode(guard, protocol, chat, generate, limits, trajectory, context)
+            await episode.run()
+            if rewards:
+                await guard.run("reward", lambda: rewards.give(trajectory))
+            episode.charge()
         except _Failure as failure:
             trajectory.stop_reason, trajectory.error = failure.reason, str(failure)
             _log.warning("%s, seed %s, rollout %s: %s: %s", name, seed, rollout_index, failure.reason, failure)
@@ -172,6 +180,7 @@ class _Episode:
         self.env, self.protocol, self.chat, self.context = env, protocol, chat, context
         self.generate, self.limits, self.trajectory = generate, limits, trajectory
         self.held = 0  # number of ids that the present row already has
+        self.unfitting = 0  # turns for which the context had no room
 
     async def run(self) -> None:
         state, system, task = await self.env.reset(self.protocol)
@@ -185,7 +194,7 @@ class _Episode:
             room = self.limits.room(prompt)
             if not room:
                 self.trajectory.stop_reason = StopReason.CONTEXT_FULL
-                self._charge(self.protocol.max_turns - number + 1)
+                self.unfitting = self.protocol.max_turns - number + 1
                 return
             turn = await self._sample(state, prompt, room)
             turn.user, turn.shown_from = self.chat.shown(prompts.user), prompts.shown_from
@@ -199,13 +208,13 @@ class _Episode:
             state = turn.observation
         self.trajectory.stop_reason = StopReason.TURN_BUDGET
 
-    def _charge(self, turns: int) -> None:
+    def charge(self) -> None:
         """Let the turn that filled the context pay for those that no longer fit: filling it must not pay.
 
         Each of them costs as much as an invalid answer, and no less than a turn of this episode did on average.
         """
-        if played := self.trajectory.turns:
-            played[-1].penalty += turns * min(self.protocol.format_penalty, self.trajectory.ret / len(played))
+        if self.unfitting and (played := self.trajectory.turns):
+            played[-1].penalty += self.unfitting * min(self.protocol.format_penalty, self.trajectory.ret / len(played))
 
     async def _sample(self, state: str, prompt: list[int], max_tokens: int) -> Turn:
         """Ask the engine for one response and read it."""
@@ -308,8 +317,8 @@ class _GuardedEnv:
             return _text(state), encodable(protocol.system(self.env)), encodable(protocol.task(self.env))
 
         if self.env is None:
-            await self._call("make", self._make)
-        return await self._call("reset", start)
+            await self.run("make", self._make)
+        return await self.run("reset", start)
 
     def _make(self) -> None:
         self.env = self._build()  # type: ignore[operator]  # here it is what builds one
@@ -320,9 +329,9 @@ class _GuardedEnv:
 
     async def step(self, action: str) -> _Outcome:
         """One action, executed and checked."""
-        return await self._call(f"step({action[:80]!r})", lambda: _checked(self.env.step(action)))
+        return await self.run(f"step({action[:80]!r})", lambda: _checked(self.env.step(action)))
 
-    async def _call(self, where: str, function: Callable[[], Any]) -> Any:
+    async def run(self, where: str, function: Callable[[], Any]) -> Any:
         started = time.perf_counter()
         try:
             return await self.workers.call(self._exclusive, function, timeout=self.timeout)

@@ -44,7 +44,10 @@ def encode(record: Record) -> dict[str, Any]:
         "error": record["error"] or "",
         "metrics": {name: metrics[name] for name in metrics if name in COMMON},
         "env_metrics": _text({name: metrics[name] for name in metrics if name not in COMMON}),
-        "turns": [{**turn, "infos": [_text(info) for info in turn["infos"]]} for turn in record["turns"]],
+        "turns": [
+            {**turn, "infos": [_text(info) for info in turn["infos"]], "rewards": _text(turn["rewards"])}
+            for turn in record["turns"]
+        ],
     }
 
 
@@ -69,7 +72,14 @@ def decode(row: Record, preambles: Mapping[str, Mapping[str, str]]) -> dict[str,
         if row["schema"] < 3:
             return _upgraded(row)
         row = {**row, "metrics": row["metrics"] | json.loads(row["env_metrics"]), "error": row["error"] or None}
-        row["turns"] = [{**turn, "infos": [json.loads(info) for info in turn["infos"]]} for turn in row["turns"]]
+        row["turns"] = [
+            {
+                **turn,
+                "infos": [json.loads(info) for info in turn["infos"]],
+                "rewards": json.loads(turn.get("rewards", "{}")),
+            }
+            for turn in row["turns"]
+        ]
         del row["env_metrics"]
         return row | {"preamble": preambles.get(row["preamble"])}
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
@@ -122,7 +132,7 @@ def _message(role: str, content: str) -> dict[str, str]:
 
 
 def _upgraded(row: Record) -> dict[str, Any]:
-    new = {"user": "", "shown_from": 1, "prefix": "", "generate_seconds": 0.0, "env_seconds": 0.0}
+    new = {"user": "", "shown_from": 1, "prefix": "", "rewards": {}, "generate_seconds": 0.0, "env_seconds": 0.0}
     known = {"package": None, "protocol": None, "started": None, "row_per_turn": False, "truncated": False}
     turns = [{**new, **turn} for turn in row["turns"]]
     return {**known, **row, "env": environment_of(row), "preamble": None, "turns": turns}

@@ -57,7 +57,7 @@ def _row(numbers: list[int], turns: Sequence[Turn], loss_on_env_tokens: bool) ->
         ids += between + turn.response_ids
         mask += [int(loss_on_env_tokens)] * len(between) + [1] * len(turn.response_ids)
         log_probs += [0.0] * len(between) + (turn.log_probs or [])
-        rewards += [0.0] * (len(between) + len(turn.response_ids) - 1) + [turn.reward + turn.penalty]
+        rewards += [0.0] * (len(between) + len(turn.response_ids) - 1) + [turn.total]
         ends.append(len(ids) - 1)
     complete = all(turn.log_probs is not None for turn in turns)
     return Row(numbers, list(turns[0].prompt_ids), ids, mask, log_probs if complete else None, rewards, ends)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ragen_verl.env.core import flag
 from ragen_verl.env.text import encodable
+from ragen_verl.names import PARTS
 
 __all__ = [
     "RECORD",
@@ -106,6 +107,8 @@ class Turn:
         reward: the sum of the environment's raw rewards for the executed actions.
         penalty: the format penalty, and for the last turn before a full context the cost of the turns that no longer
             fit; 0 or negative.
+        rewards: the named parts that count in the place of `reward` where a recipe has rewards beside the environment's
+            (`ragen_verl.rollout.reward`): weighted, the environment's own among them. Otherwise empty.
         valid: whether there was an action and all actions were valid.
         effective: whether an executed action had an effect.
         infos: the environment's info for each executed action.
@@ -128,6 +131,7 @@ class Turn:
     executed: list[str] = field(default_factory=list)
     reward: float = 0.0
     penalty: float = 0.0
+    rewards: dict[str, float] = field(default_factory=dict)
     valid: bool = False
     effective: bool = False
     infos: list[dict[str, Any]] = field(default_factory=list)
@@ -137,6 +141,11 @@ class Turn:
     prefix: str = ""
     generate_seconds: float = 0.0
     env_seconds: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """What the turn adds to the return: the reward, or its parts where there are some, and the penalty."""
+        return (sum(self.rewards.values()) if self.rewards else self.reward) + self.penalty
 
     def numbers(self) -> dict[str, float]:
         """Numeric values of the infos without `success`; the last action's value counts (RAGEN's turn info)."""
@@ -159,6 +168,7 @@ class Turn:
             "observation": self.observation,
             "reward": plain(self.reward),
             "penalty": plain(self.penalty),
+            "rewards": plain(self.rewards),
             "format_ok": self.format_ok,
             "valid": self.valid,
             "effective": self.effective,
@@ -228,8 +238,8 @@ class Trajectory:
 
     @property
     def ret(self) -> float:
-        """Return of the episode: the sum of all turns' rewards and penalties, undiscounted."""
-        return float(sum(turn.reward + turn.penalty for turn in self.turns))
+        """Return of the episode: the sum of what all turns add to it (`Turn.total`), undiscounted."""
+        return float(sum(turn.total for turn in self.turns))
 
     # -- metrics and record -------------------------------------------------------------------------------------------
 
@@ -243,7 +253,8 @@ class Trajectory:
         In addition: `truncated` (cut short, see `StopReason`); `turns`, `return`, `penalty`; `reasoning_length` (words
         of the thoughts of all turns); `valid_action_ratio` (share of valid actions among the parsed ones),
         `effective_action_ratio` (share of actions with an effect among the executed ones), `valid_turn_ratio`,
-        `effective_turn_ratio`, `format_ratio` (share of turns with the wanted tags).
+        `effective_turn_ratio`, `format_ratio` (share of turns with the wanted tags). Where the return has named parts
+        (`Turn.rewards`), `reward/{part}` is the sum of each over the turns.
         """
         turns = self.turns
         executed = [info for turn in turns for info in turn.infos]
@@ -251,23 +262,29 @@ class Trajectory:
         # RAGEN's flags are always present, so that episodes without an action lower their mean.
         keys = dict.fromkeys(["action_is_valid", "action_is_effective", *(key for found in numbers for key in found)])
         info_means = {key: _ratio(sum(found.get(key, 0.0) for found in numbers), len(turns)) for key in keys}
-        return info_means | {
-            "success": float(self.success),
-            "truncated": float(self.stop_reason.cut_short),
-            "num_actions": float(sum(len(turn.executed) for turn in turns)),
-            "response_length": float(sum(len(turn.response_ids) for turn in turns)),
-            "turns": float(len(turns)),
-            "return": self.ret,
-            "penalty": float(sum(turn.penalty for turn in turns)),
-            "reasoning_length": float(sum(len(turn.think.split()) for turn in turns)),
-            "valid_action_ratio": _ratio(sum(t.num_valid for t in turns), sum(len(t.actions) for t in turns)),
-            "effective_action_ratio": _ratio(
-                sum(bool(info.get("action_is_effective")) for info in executed), len(executed)
-            ),
-            "valid_turn_ratio": _ratio(sum(turn.valid for turn in turns), len(turns)),
-            "effective_turn_ratio": _ratio(sum(turn.effective for turn in turns), len(turns)),
-            "format_ratio": _ratio(sum(turn.format_ok for turn in turns), len(turns)),
-        }
+        parts = dict.fromkeys(part for turn in turns for part in turn.rewards)
+        sums = {f"{PARTS}{part}": sum(turn.rewards[part] for turn in turns) for part in parts}
+        return (
+            info_means
+            | sums
+            | {
+                "success": float(self.success),
+                "truncated": float(self.stop_reason.cut_short),
+                "num_actions": float(sum(len(turn.executed) for turn in turns)),
+                "response_length": float(sum(len(turn.response_ids) for turn in turns)),
+                "turns": float(len(turns)),
+                "return": self.ret,
+                "penalty": float(sum(turn.penalty for turn in turns)),
+                "reasoning_length": float(sum(len(turn.think.split()) for turn in turns)),
+                "valid_action_ratio": _ratio(sum(t.num_valid for t in turns), sum(len(t.actions) for t in turns)),
+                "effective_action_ratio": _ratio(
+                    sum(bool(info.get("action_is_effective")) for info in executed), len(executed)
+                ),
+                "valid_turn_ratio": _ratio(sum(turn.valid for turn in turns), len(turns)),
+                "effective_turn_ratio": _ratio(sum(turn.effective for turn in turns), len(turns)),
+                "format_ratio": _ratio(sum(turn.format_ok for turn in turns), len(turns)),
+            }
+        )
 
     def record(self, offsets: Offsets | None = None) -> dict[str, Any]:
         """The episode as data for JSON; its `schema` is `RECORD_SCHEMA`.

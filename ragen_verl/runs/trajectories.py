@@ -215,7 +215,7 @@ def features(*, tokens: bool = False, evaluation: bool = False) -> Any:
         return {name: Value(kind) for name in names.split()}
 
     turn = columns("int64", "turn shown_from prompt_tokens response_tokens")
-    turn |= columns("string", "user state prefix response reasoning observation")
+    turn |= columns("string", "user state prefix response reasoning observation rewards")
     turn |= columns("bool", "format_ok valid effective")
     turn |= columns("float64", "reward penalty generate_seconds env_seconds")
     turn |= {name: List(Value("string")) for name in ("actions", "executed", "infos")}

@@ -86,6 +86,7 @@ class RagenAgentLoop(AgentLoopBase):
             env_name=info["name"],
             context=context,
             shared_rng=ragen.rollout.shared_group_rng,
+            rewards=ragen.rewards.chosen,
         )
         return to_outputs(
             trajectory,

@@ -25,7 +25,7 @@ BOUND_TO_VERL = {
 }
 TRAINING = ("ragen_verl.plugin", "ragen_verl.vllm_plugin", "ragen_verl.cli.train", "ragen_verl.training")
 """What a training loads begins here: the two plugins, the command, and what verl imports by name."""
-MOST_LINES = 15_900
+MOST_LINES = 16_400
 """Own lines that a training may load. A commit that raises this says why."""
 
 
@@ -94,7 +94,8 @@ def test_the_layer_knows_nothing_of_the_laboratory() -> None:
 
 def loaded() -> set[str]:
     """Modules of the layer that a training loads: all that `TRAINING` imports, also inside functions."""
-    edges, homes = graph(), {"ragen_verl.advantages", "ragen_verl.filter", "ragen_verl.diagnostics"}
+    edges = graph()
+    homes = {f"ragen_verl.{one}" for one in ("advantages", "filter", "diagnostics", "rollout.protocols")}
     todo = [one for one in MODULES if one in homes or one.startswith(TRAINING)]
     seen: set[str] = set()
     while todo:

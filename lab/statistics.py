@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 CONFIDENCE = 0.95
+_Z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Thing = TypeVar("_Thing")
@@ -108,14 +109,17 @@ def difference(first: Sequence[float], second: Sequence[float], confidence: floa
     return Estimate(value, value - half, value + half, len(first) + len(second))
 
 
-def stratified(strata: Sequence[Sequence[float]]) -> Estimate:
+def stratified(strata: Sequence[Sequence[float]], ends: tuple[float, float] | None = None) -> Estimate:
     """The mean of the strata's means; each stratum has the same weight, independently of its size.
 
     Args:
         strata: for each stratum one number for each of its initial states; at least one stratum, at least two states.
+        ends: the lowest and the highest possible number. With them a stratum whose numbers are all equal adds to the
+            interval: at most a share z^2 / (n + z^2) of its unseen states differs, as in the interval of Wilson (1927).
 
     Returns:
-        The estimate with the t-interval of the strata's variances, degrees of freedom after Satterthwaite (1946).
+        The estimate with the t-interval of the strata's variances, degrees of freedom after Satterthwaite (1946). The
+        parts of an interval are combined by their squares (MOVER: Zou and Donner 2008).
     """
     value, states = float(np.mean([np.mean(one) for one in strata])), sum(len(one) for one in strata)
     parts = [float(np.var(one, ddof=1)) / len(one) / len(strata) ** 2 for one in strata]
@@ -123,7 +127,10 @@ def stratified(strata: Sequence[Sequence[float]]) -> Estimate:
     if sum(parts):
         freedom = sum(parts) ** 2 / sum(part**2 / (len(one) - 1) for part, one in zip(parts, strata, strict=True))
         half = float(sum(parts) ** 0.5 * stats.t.ppf((1 + CONFIDENCE) / 2, freedom))
-    return Estimate(value, value - half, value + half, states)
+    equal = [one for one, part in zip(strata, parts, strict=True) if not part] if ends else []
+    unseen = [(one[0], _Z**2 / (len(one) + _Z**2) / len(strata)) for one in equal]
+    low, high = (sum((share * (end - number)) ** 2 for number, share in unseen) for end in ends or (0.0, 0.0))
+    return Estimate(value, value - (half**2 + low) ** 0.5, value + (half**2 + high) ** 0.5, states)
 
 
 def bounded(one: Estimate) -> Estimate:

@@ -15,6 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ragen_verl.cli.console import console
 from ragen_verl.cli.recipes import composed
+from ragen_verl.errors import RecipeError
+
+_RESPONSE_LENGTH = 4096
+"""Tokens of a response of a model behind an API: it may think, and a recipe's number is that of the model it trains."""
 
 __all__ = ["EPILOG", "asked", "bar", "evaluate"]
 
@@ -35,6 +39,9 @@ def evaluate(
     temperature: float = typer.Option(
         None, min=0.0, help="Temperature of models.  \\[default: the recipe's held-out one]"
     ),
+    response_length: int = typer.Option(
+        None, min=1, help="Most tokens of one response of a model behind an API.  \\[default: 4096]"
+    ),
     concurrency: int = typer.Option(32, min=1, help="Episodes that a model plays at the same time."),
     per_minute: float = typer.Option(None, min=0.01, help="Most requests started in a minute."),
     timeout: float = typer.Option(120.0, min=0.1, help="Seconds for one request."),
@@ -44,23 +51,28 @@ def evaluate(
     """Play a recipe's held-out episodes with any policy: same environments, seeds, prompts and code as in training.
 
     The same command resumes an interrupted evaluation; episodes in which the server failed are played again. Results: a
-    table here, results.json, results.md, and every trajectory in POLICY/episodes.jsonl.
+    table here, results.json, results.md, and every trajectory in POLICY/episodes.jsonl. The exit code is 1 if an
+    episode could not be played.
     """
+    from ragen_verl.config import RagenConfig
+    from ragen_lab.evaluate.endpoint import Sampling
     from ragen_lab.evaluate.plan import episodes
-    from ragen_lab.evaluate.policies import Sampling
     from ragen_lab.evaluate.runner import evaluate as play
     from ragen_lab.evaluate.spec import Spec
-    from ragen_lab.evaluate.summary import comparisons, markdown, results, table
-
-    from ragen_verl.config import RagenConfig
+    from ragen_lab.evaluate.summary import comparisons, markdown, remarks, results, table
 
     specs = [Spec.parse(text) for text in policy]
+    if response_length and not any(spec.form == "api" for spec in specs):
+        raise RecipeError(
+            "--response-length is for a policy behind an API; for others set ragen.rollout.response_length=N."
+        )
     config = composed(recipe, overrides or [])
     ragen = RagenConfig.from_omegaconf(config)
     plan = episodes(ragen, samples, states)
     held_out = config.actor_rollout_ref.rollout.val_kwargs
     sampling = Sampling(
         temperature=held_out.temperature * held_out.do_sample if temperature is None else temperature,
+        response_length=response_length or _RESPONSE_LENGTH,
         timeout=timeout,
         retries=retries,
         concurrency=concurrency,
@@ -90,9 +102,11 @@ def evaluate(
     (folder / "results.json").write_text(json.dumps({"recipe": recipe, **found}, indent=2))
     (folder / "results.md").write_text(markdown(found, title))
     console().print(table(found, title))
-    for sentence in comparisons(found):
-        console().print(sentence, markup=False)
+    for sentence in (*comparisons(found), *remarks(found)):
+        console().print(sentence, markup=False, soft_wrap=True)
     console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.", markup=False)
+    if any(one["excluded"] for environments in found["policies"].values() for one in environments.values()):
+        raise typer.Exit(1)
 
 
 def _played(ragen: Any) -> str:

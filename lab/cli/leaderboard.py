@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from ragen_lab.cli.eval import asked, bar
 from rich.console import Console
 
 from ragen_verl.cli.console import console
+from ragen_lab.cli.eval import asked, bar
 
 __all__ = ["EPILOG", "leaderboard"]
 
@@ -48,7 +48,7 @@ def leaderboard(
     Results: a table here, leaderboard.json, leaderboard.md, and each POLICY/ENVIRONMENT/episodes.jsonl.
     """
     from ragen_lab.evaluate import leaderboard as boards
-    from ragen_lab.evaluate.policies import Sampling
+    from ragen_lab.evaluate.endpoint import Sampling
     from ragen_lab.evaluate.runner import evaluate, recorded
     from ragen_lab.evaluate.spec import Spec
 

@@ -150,7 +150,7 @@ def ranked(records: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], boa
         for policy, games in counted.items()
         if not incomplete[policy]
     }
-    overall = {policy: bounded(stratified(strata)) for policy, strata in means.items()}
+    overall = {policy: bounded(stratified(strata, (0.0, 1.0))) for policy, strata in means.items()}
     ranking = []
     for policy in sorted(means, key=lambda one: -overall[one].value):
         better = sum(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ragen_verl.rollout.chat import Chat
 from ragen_verl.rollout.protocol import Protocol
 
-__all__ = ["Message", "MessageChat"]
+__all__ = ["Message", "MessageChat", "written"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,26 @@ class Message:
 
     role: str
     content: str
+
+
+def written(text: str, thoughts: str, think: bool) -> str:
+    """An answer of a chat API in the form of the protocol, as the next prompt of the conversation shows it.
+
+    A chat API cannot be made to begin with a tag, and some give thoughts in a field of their own, or none.
+
+    Args:
+        text, thoughts: as the server gives them.
+        think: whether the protocol asks for thoughts.
+    """
+    if not think or "</think>" in text:
+        return text
+    if thoughts and not text.strip():  # a server that takes the whole answer for thoughts
+        return thoughts
+    before, tag, answer = text.partition("<answer>")
+    if not tag:
+        return text
+    before = "\n".join(part for part in (thoughts, before.strip().removeprefix("<think>").strip()) if part)
+    return f"<think>{before}</think>{tag}{answer}"
 
 
 class MessageChat(Chat):

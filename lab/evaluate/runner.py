@@ -58,7 +58,8 @@ def evaluate(
         The records of the whole plan, in its order, those of earlier calls included.
 
     Raises:
-        RecipeError: the folder holds the evaluation of another recipe, policy or setting.
+        RecipeError: the folder holds the evaluation of another recipe, policy or setting; or the policy cannot play at
+            all, such as a server that refuses the key or does not know the model.
     """
     folder.mkdir(parents=True, exist_ok=True)
     arguments: dict[str, dict[str, Any]] = {}
@@ -96,7 +97,7 @@ async def _play_all(
     chat = policy.chat(protocol)
     prompt, response = lengths
     limits = Limits(
-        response_length=ragen.rollout.response_length,
+        response_length=policy.response_length or ragen.rollout.response_length,
         context_length=min(prompt + response, policy.context or _UNLIMITED) if policy.exact else _UNLIMITED,
         step_timeout=ragen.rollout.step_timeout,
         prompt_length=prompt if policy.exact and context.row_per_turn else None,
@@ -129,23 +130,27 @@ async def _play_all(
                     shared_rng=ragen.rollout.shared_group_rng,
                     rewards=ragen.rewards.chosen,
                 )
-                usage = player.usage
+                if player.unusable:
+                    raise player.unusable
                 record = {
                     **trajectory.record(chat.offsets if ragen.run.tokens and policy.exact else None),
                     "split": episode.split,
                     "policy": policy.name,
-                    "usage": {
-                        "prompt_tokens": usage.prompt_tokens,
-                        "completion_tokens": usage.completion_tokens,
-                        "seconds": [round(seconds, 4) for seconds in usage.seconds],
-                    },
+                    "usage": player.usage.record(),
                 }
                 out.write(line(record, preambles))
                 out.flush()
                 done[episode.key] = record
                 tell()
 
-        await asyncio.gather(*map(one, missing))
+        tasks = [asyncio.ensure_future(one(episode)) for episode in missing]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await policy.close()
 
 
 def _built_for(player: Player, build: Callable[..., Env], episode: Episode) -> Env:

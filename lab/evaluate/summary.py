@@ -20,6 +20,7 @@ __all__ = [
     "comparisons",
     "interval",
     "markdown",
+    "remarks",
     "results",
     "summarize",
     "table",
@@ -49,33 +50,39 @@ def summarize(records: Sequence[Record], prices: tuple[float, float] | None = No
         prices: the prices of a million tokens in and out; None gives no cost.
 
     Returns:
-        `episodes`, `states`, `excluded`. If any episode counts, also `success` and `return` (`Estimate` as a dict),
-        `mean@k` and `pass@k` for k = the least number of episodes of a state, the means of `MEANS`, `stops` (share of
-        each stop reason among all episodes), `latency` in seconds per response, and per episode `prompt_tokens`,
-        `completion_tokens` and `cost`.
+        `episodes`, `states`, `excluded`, `error` (of the first excluded episode), `stops` (share of each stop reason
+        among all episodes), `finishes` (how many responses ended for each reason that the server gave), `left_out`
+        (arguments that the server refused). If any episode counts, also `success` and `return` (`Estimate` as a dict),
+        `mean@k` and `pass@k` over the states whose k episodes all count (None without such a state) where k is the
+        number of episodes that a state has, the means of `MEANS`, `latency` in seconds per response, and per episode
+        `prompt_tokens`, `completion_tokens` and `cost`.
     """
     states = by_state(records)
+    usages = [record["usage"] for record in records if "usage" in record]
     found: dict[str, Any] = {
         "episodes": len(records),
         "states": len(states),
         "excluded": sum(bool(record["excluded"]) for record in records),
+        "error": next((record["error"] for record in records if record["excluded"]), None),
         "stops": {reason: count / len(records) for reason, count in Counter(r["stop_reason"] for r in records).items()},
+        "finishes": dict(Counter(reason for usage in usages for reason in usage.get("finishes", ()))),
+        "left_out": sorted({name for usage in usages for name in usage.get("left_out", ())}),
     }
     if not states:
         return found
     counted = [record for episodes in states.values() for record in episodes]
     outcomes = [[record["success"] for record in episodes] for episodes in states.values()]
-    k = min(map(len, outcomes))
+    k = max(Counter(record["seed"] for record in records).values())
+    whole = [one for one in outcomes if len(one) == k]
     returns = [float(np.mean([record["return"] for record in episodes])) for episodes in states.values()]
     found |= {
         "success": vars(rate(outcomes)),
         "return": vars(mean(returns)),
         "k": k,
-        "mean@k": float(np.mean([np.mean(one[:k]) for one in outcomes])),
-        "pass@k": pass_at_k(outcomes, k),
+        "mean@k": float(np.mean(whole)) if whole else None,
+        "pass@k": pass_at_k(whole, k) if whole else None,
         **{name: float(np.mean([record["metrics"][key] for record in counted])) for name, key in MEANS.items()},
     }
-    usages = [record["usage"] for record in records if "usage" in record]
     seconds = [one for usage in usages for one in usage["seconds"]]
     if seconds:
         found["latency"] = {name: float(np.percentile(seconds, q)) for name, q in _PERCENTILES.items()}
@@ -134,6 +141,7 @@ def results(records: Mapping[str, Sequence[Record]], prices: tuple[float, float]
 COLUMNS = (
     "policy",
     "environment",
+    "played",
     "success",
     "95 %",
     "mean@k",
@@ -151,18 +159,19 @@ def _rows(found: Mapping[str, Any]) -> list[list[str]]:
     out = []
     for policy, environments in found["policies"].items():
         for name, one in environments.items():
+            played = f"{one['episodes'] - one['excluded']} of {one['episodes']}"
             if "success" not in one:
-                out.append([policy, name, f"all {one['episodes']} episodes failed", *[""] * (len(COLUMNS) - 3)])
+                out.append([policy, name, played, *[""] * (len(COLUMNS) - 3)])
                 continue
             k, latency = one["k"], one.get("latency", {}).get("median")
             out.append(
                 [
                     policy,
                     name,
+                    played,
                     f"{one['success']['value']:.3f}",
                     interval(Estimate(**one["success"])),
-                    f"{one['mean@k']:.3f} (k={k})",
-                    f"{one['pass@k']:.3f}",
+                    *("-" if one[name] is None else f"{one[name]:.3f} (k={k})" for name in ("mean@k", "pass@k")),
                     f"{one['return']['value']:.3g}",
                     f"{one['turns']:.2f}",
                     f"{one['valid_actions']:.3f}",
@@ -191,6 +200,34 @@ def comparisons(found: Mapping[str, Any]) -> list[str]:
     return out
 
 
+_ENDS = {
+    "length": "were cut at the highest number of tokens",
+    "refusal": "were refusals",
+    "content_filter": "were stopped by the server's filter",
+}
+
+
+def remarks(found: Mapping[str, Any]) -> list[str]:
+    """What keeps the figures from saying how well a policy plays, each in a sentence."""
+    out = []
+    for policy, environments in found["policies"].items():
+        for name, one in environments.items():
+            where = f"{policy} in {name}"
+            if one["excluded"]:
+                out.append(
+                    f"{where}: {one['excluded']} of {one['episodes']} episodes failed and are in no rate, the first "
+                    f"with: {one['error']}. The same command plays again those that the server failed."
+                )
+            total = sum(one["finishes"].values())
+            ends = [f"{one['finishes'][end]} {said}" for end, said in _ENDS.items() if end in one["finishes"]]
+            if ends:
+                out.append(f"{where}: of {total} responses {' and '.join(ends)}.")
+        refused = sorted({name for one in environments.values() for name in one["left_out"]})
+        if refused:
+            out.append(f"{policy}: its server refuses {', '.join(refused)}, so it was asked without.")
+    return out
+
+
 def table(found: Mapping[str, Any], title: str) -> Table:
     """The figures as a table for the terminal."""
     out = Table(title=title, box=None, header_style="bold", title_justify="left")
@@ -204,5 +241,5 @@ def table(found: Mapping[str, Any], title: str) -> Table:
 def markdown(found: Mapping[str, Any], title: str) -> str:
     """The figures as a Markdown page."""
     lines = [f"# {title}", "", *markdown_table(COLUMNS, _rows(found))]
-    said = comparisons(found)
+    said = [*comparisons(found), *remarks(found)]
     return "\n".join([*lines, *([""] if said else []), *(f"- {one}" for one in said)]) + "\n"

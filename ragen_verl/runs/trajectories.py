@@ -229,6 +229,7 @@ def features(*, tokens: bool = False, evaluation: bool = False) -> Any:
     found |= {"metrics": {name: Value("float64") for name in COMMON}, "turns": List(turn)}
     if evaluation:
         usage = columns("int64", "prompt_tokens completion_tokens") | {"seconds": List(Value("float64"))}
+        usage |= {name: List(Value("string")) for name in ("finishes", "left_out")}
         return Features(found | {"policy": Value("string"), "usage": usage})
     return Features(found | {"step": Value("int64"), "kept": Value("bool")})
 

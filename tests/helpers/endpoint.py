@@ -13,9 +13,10 @@ FAULTS = ("429", "500", "garbage", "half", "no choices", "closed", "slow")
 RETRY_AFTER = "0.01"
 
 
-def reply(text: str) -> bytes:
-    """A chat completion."""
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+def reply(said: str | dict, finish: str = "stop") -> bytes:
+    """A chat completion whose message has this content, or these fields."""
+    fields = {"content": said} if isinstance(said, str) else said
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", **fields}}
     usage = {"prompt_tokens": 30, "completion_tokens": 7, "total_tokens": 37}
     head = {"id": "x", "object": "chat.completion", "created": 0, "model": "m"}
     return json.dumps({**head, "choices": [choice], "usage": usage}).encode()
@@ -23,9 +24,14 @@ def reply(text: str) -> bytes:
 
 @contextmanager
 def endpoint(
-    answer: str | Callable[[dict], str], *faults: str, retry_after: str = RETRY_AFTER
+    answer: str | dict | Callable[[dict], str | dict | tuple[int, dict]],
+    *faults: str,
+    retry_after: str = RETRY_AFTER,
+    finish: str = "stop",
 ) -> Iterator[tuple[str, list[dict]]]:
     """An endpoint whose first requests fail as `faults` say, one each, and which answers all others.
+
+    The answer is the content or the fields of the message, or an HTTP status and the error of its body.
 
     Yields its base address and the bodies of the requests, each with the `time` it came at.
     """
@@ -54,9 +60,13 @@ def endpoint(
                 done.wait(30)  # until the test is over; the client gives up long before
                 self.close_connection = True
                 return
-            said = answer if isinstance(answer, str) else answer(body)
-            content = {"garbage": b"<html>", "no choices": b'{"choices": []}'}.get(fault, reply(said))
-            self.send_response(200)
+            said = answer(body) if callable(answer) else answer
+            status = 200
+            if isinstance(said, tuple):
+                status, content = said[0], json.dumps({"error": said[1]}).encode()
+            else:
+                content = {"garbage": b"<html>", "no choices": b'{"choices": []}'}.get(fault, reply(said, finish))
+            self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()

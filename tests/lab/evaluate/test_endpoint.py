@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 from endpoint import FAULTS, endpoint
+from test_runner import LENGTHS, recipe
+from typer.testing import CliRunner
+
+from ragen_verl.cli import app
+from ragen_verl.errors import RecipeError
+from ragen_lab.evaluate.endpoint import Endpoint, Sampling
 from ragen_lab.evaluate.plan import episodes
-from ragen_lab.evaluate.policies import Endpoint, Sampling
 from ragen_lab.evaluate.runner import evaluate
 from ragen_lab.evaluate.spec import Spec
-from ragen_lab.evaluate.summary import results
-from test_runner import LENGTHS, recipe
-
-from ragen_verl.errors import RecipeError
+from ragen_lab.evaluate.summary import markdown, remarks, results
 
 ANSWER = "<think>straight down</think><answer>Down</answer>"
 
@@ -43,7 +45,7 @@ def test_seeds_of_requests_follow_from_the_episode(tmp_path):
     assert seeds[0] == seeds[1] and len(set(seeds[0])) == len(seeds[0])
 
 
-@pytest.mark.parametrize("fault", ["429", "500", "closed", "slow"])
+@pytest.mark.parametrize("fault", ["429", "500", "closed", "slow", "garbage", "half", "no choices"])
 def test_a_refused_request_is_made_again(tmp_path, fault):
     with endpoint(ANSWER, fault, fault) as (url, _):
         records = play(url, tmp_path, retries=3, concurrency=1, timeout=0.5)
@@ -70,9 +72,139 @@ def test_a_failed_request_excludes_its_episode_alone(tmp_path, fault):
     assert not any(one["excluded"] for one in again) and 1 <= len(requests) <= 2, "only the failed one is played"
 
 
-def test_a_server_that_is_not_there_excludes_every_episode(tmp_path):
-    records = play("http://127.0.0.1:9/v1", tmp_path)
-    assert all(one["stop_reason"] == "engine_error" for one in records)
+def test_a_server_that_is_not_there_is_said_once(tmp_path):
+    with pytest.raises(RecipeError, match=r"No server answers at http://127\.0\.0\.1:9/v1/"):
+        play("http://127.0.0.1:9/v1", tmp_path)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_the_first_refusal_of_everything_ends_it(tmp_path, status):
+    with (
+        endpoint(lambda body: (status, {"message": "no such thing"})) as (url, requests),
+        pytest.raises(RecipeError, match=f"m cannot be asked at .*{status}.*no such thing"),
+    ):
+        play(url, tmp_path, concurrency=2)
+    assert len(requests) <= 2, "those at the same time"
+    assert not (tmp_path / "episodes.jsonl").read_text()
+
+
+SAID = {
+    "parts": {"content": [{"type": "text", "text": "<think>down</think>"}, {"type": "text", "text": ANSWER[-21:]}]},
+    "reasoning_content": {"content": "<answer>Down</answer>", "reasoning_content": "down"},
+    "reasoning": {"content": "<answer>Down</answer>", "reasoning": "down"},
+    "all of it in the thoughts": {"content": None, "reasoning_content": "down</think><answer>Down</answer>"},
+    "thoughts without tags": {"content": "down\n<answer>Down</answer>"},
+    "thoughts that are not closed": {"content": "<think>down <answer>Down</answer>"},
+    "no thoughts": {"content": "<answer>Down</answer>"},
+}
+
+
+@pytest.mark.parametrize("said", SAID.values(), ids=SAID)
+def test_answers_are_read_wherever_a_server_puts_them(tmp_path, said):
+    with endpoint(said) as (url, requests):
+        records = play(url, tmp_path, concurrency=1)
+    assert all(turn["executed"] == ["Down"] and turn["valid"] for one in records for turn in one["turns"])
+    thoughts = {turn["reasoning"] for one in records for turn in one["turns"]}
+    assert thoughts == ({"down"} if said != SAID["no thoughts"] else {""})
+    later = [one for one in requests if len(one["messages"]) == 4]
+    assert later and all("<answer>Down</answer>" in one["messages"][2]["content"] for one in later)
+
+
+@pytest.mark.parametrize("content", [None, "", 7, {"text": "x"}, ["x", 3], [{"type": "image"}]])
+def test_an_answer_without_text_is_an_invalid_turn(tmp_path, content):
+    with endpoint({"content": content}) as (url, _):
+        records = play(url, tmp_path)
+    assert not any(one["excluded"] or turn["valid"] for one in records for turn in one["turns"])
+
+
+def refusing(*names, message="Unsupported parameter: {0!r} is not supported with this model.", status=400, param=True):
+    def answer(body):
+        for name in names:
+            if name in body:
+                return status, {"message": message.format(name), **({"param": name} if param else {})}
+        return ANSWER
+
+    return answer
+
+
+@pytest.mark.parametrize("concurrency", [1, 8])
+def test_what_a_server_refuses_is_left_out(tmp_path, concurrency):
+    with endpoint(refusing("max_tokens", "temperature", "seed")) as (url, requests):
+        records = play(url, tmp_path, concurrency=concurrency)
+    assert not any(one["excluded"] for one in records)
+    assert (
+        not {"max_tokens", "temperature", "seed"} & set(requests[-1]) and requests[-1]["max_completion_tokens"] == 400
+    )
+    (told,) = remarks(results({"m": records}))
+    assert told == "m: its server refuses max_tokens, seed, temperature, so it was asked without."
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_refusal_in_words_alone_is_understood(tmp_path, status):
+    answer = refusing("seed", message="body.{0}: Extra inputs are not permitted", status=status, param=False)
+    with endpoint(answer) as (url, _):
+        assert not any(one["excluded"] for one in play(url, tmp_path))
+
+
+def test_another_refusal_fails_its_episode_alone(tmp_path):
+    with endpoint(lambda body: (400, {"message": "The temperature is too high."})) as (
+        url,
+        requests,
+    ):
+        records = play(url, tmp_path)
+    assert all(one["stop_reason"] == "engine_error" for one in records) and len(requests) == len(records)
+
+
+def test_more_than_fits_beside_a_prompt_is_not_asked_for(tmp_path):
+    said = "'max_tokens' is too large: 400. This model's maximum context length is 256 tokens."
+    with endpoint(lambda body: (400, {"message": said}) if "max_tokens" in body else ANSWER) as (url, _):
+        assert not any(one["excluded"] for one in play(url, tmp_path))
+
+
+@pytest.mark.parametrize(("finish", "told"), [("length", "were cut"), ("content_filter", "were stopped")])
+def test_how_responses_ended_is_counted(tmp_path, finish, told):
+    with endpoint(ANSWER, finish=finish) as (url, requests):
+        found = results({"m": play(url, tmp_path)})
+    counts = [one["finishes"] for one in found["policies"]["m"].values()]
+    assert sum(one[finish] for one in counts) == len(requests) and all(set(one) == {finish} for one in counts)
+    assert f"of {counts[0][finish]} responses {counts[0][finish]} {told}" in remarks(found)[0]
+    with endpoint({"content": None, "refusal": "I cannot."}) as (url, _):
+        found = results({"m": play(url, tmp_path / "refusing")})
+    assert set(found["policies"]["m"]["val/FrozenLake"]["finishes"]) == {"refusal"}
+
+
+def test_episodes_that_failed_do_not_change_k(tmp_path):
+    ragen = recipe(max_turns=1)
+    with endpoint(ANSWER, "500") as (url, _):
+        policy = Endpoint("m", url, Sampling(retries=0, concurrency=1))
+        plan = [one for one in episodes(ragen, samples=2, states=3) if one.env == "FrozenLake"]
+        records = evaluate(ragen, policy, plan, tmp_path, lengths=LENGTHS, settings={})
+    one = results({"m": records})["policies"]["m"]["val/FrozenLake"]
+    whole = [record["success"] for record in records[2:]]
+    assert (one["k"], one["excluded"], one["episodes"]) == (2, 1, 6)
+    assert one["mean@k"] == sum(whole) / 4
+    assert one["pass@k"] == sum(any(whole[i : i + 2]) for i in (0, 2)) / 2
+    assert "5 of 6" in markdown(results({"m": records}), "title")
+
+
+def evaluated(*args):
+    options = ("--states", "2", "--retries", "0", "ragen.rollout.max_turns=1")
+    return CliRunner().invoke(app, ["eval", "nano/frozen_lake", *options, *map(str, args)], env={"COLUMNS": "240"})
+
+
+def test_the_exit_code_says_whether_all_was_played(tmp_path):
+    with endpoint(lambda body: (500, {"message": "out of order"})) as (url, _):
+        told = evaluated("--policy", f"api:m@{url}", "--out", tmp_path)
+    assert told.exit_code == 1 and "0 of 2" in told.stdout and "out of order" in told.stdout, told.output
+    with endpoint(ANSWER) as (url, requests):
+        told = evaluated("--policy", f"api:m@{url}", "--out", tmp_path)
+    assert told.exit_code == 0 and "2 of 2" in told.stdout and "failed" not in told.stdout, told.output
+    assert requests[0]["max_tokens"] == 4096, "not what the nano model gets"
+    with endpoint(lambda body: (401, {"message": "no key"})) as (url, _):
+        told = evaluated("--policy", f"api:m@{url}", "--out", tmp_path / "other")
+    assert told.exit_code == 2 and "without a key" in told.output
+    assert "no key" in told.output and "Traceback" not in told.output
+    assert evaluated("--policy", "random", "--response-length", "9", "--out", tmp_path / "r").exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
@@ -60,11 +61,13 @@ def test_a_board_goes_on_and_grows(tmp_path):
     assert run(*call, "--policy", "oracle").exit_code == 0 and file.stat().st_mtime_ns == before, "nothing was missing"
 
 
-def test_a_model_behind_an_api_plays_every_environment(tmp_path):
+def test_a_model_behind_an_api_plays_every_environment(tmp_path, capfd, caplog):
     with endpoint("<think>up</think><answer>Up</answer>") as (url, requests):
         told = run(*SMALL, "--out", tmp_path, "--policy", f"api:m@{url}", "--retries", "0")
     (row,) = json.loads((tmp_path / "leaderboard.json").read_text())["ranking"]
     assert row["policy"] == "m" and requests and "not ranked" not in told.output
+    gc.collect()
+    assert "Event loop is closed" not in told.output + capfd.readouterr().err + caplog.text
 
 
 def test_other_sizes_are_not_mixed(tmp_path):
@@ -133,6 +136,21 @@ def test_strata_weigh_alike_whatever_their_size():
     welch = stats.ttest_ind(one, [-value for value in other], equal_var=False).confidence_interval()  # their sum
     assert (found.low, found.high) == (pytest.approx(welch.low / 2), pytest.approx(welch.high / 2))
     assert (stratified([one]).low, stratified([one]).high) == pytest.approx((mean(one).low, mean(one).high))
+
+
+def test_games_that_a_policy_always_wins_are_not_known_exactly():
+    generator = np.random.default_rng(0)
+    truth, instances, runs = (0.4, 0.985, 0.99, 0.995, 0.99, 0.985), 16, 400
+    within = 0
+    for _ in range(runs):
+        strata = [generator.binomial(1, rate, instances).astype(float) for rate in truth]
+        found = stratified(strata, (0.0, 1.0))
+        within += found.low <= np.mean(truth) <= found.high
+    assert within / runs > 0.93, "at 95 %"
+    board = Board(("Sokoban", "Countdown"), instances=16, samples=4)
+    sure = {"oracle": {game: records(np.ones(16)) for game in board.games}}
+    (row,) = ranked(sure, board)["ranking"]
+    assert 1 - row["overall"]["low"] == pytest.approx((1 - row["Sokoban"]["low"]) / np.sqrt(2))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from ragen_verl.errors import RecipeError
+from ragen_lab.evaluate.api import Api, Unusable
 from ragen_lab.score.registry import evaluator
 from ragen_lab.score.saved import Played
-
-from ragen_verl.errors import MissingExtra, RecipeError
 from ragen_verl.extensions import Accepts
 
 __all__ = ["SCHEMA", "Count", "Seconds", "Times", "judge", "read"]
@@ -138,20 +138,12 @@ class _Endpoint:
         timeout: float,
         max_tokens: int,
     ) -> None:
-        try:
-            import openai
-        except ImportError:
-            raise MissingExtra('A judge needs openai: run pip install "openai>=1".') from None
         self._model, self._rubric, self._attempts, self._concurrency = model, rubric, attempts, concurrency
-        self._arguments: dict[str, Any] = {"model": model, "max_tokens": max_tokens, "temperature": 0.0}
+        self._arguments: dict[str, Any] = {"max_tokens": max_tokens, "temperature": 0.0}
         if schema:
             form = {"name": "judgement", "strict": True, "schema": SCHEMA}
             self._arguments["response_format"] = {"type": "json_schema", "json_schema": form}
-        try:
-            key = None if url is None else "none"
-            self._client = openai.AsyncOpenAI(base_url=url, api_key=key, timeout=timeout, max_retries=retries)
-        except openai.OpenAIError as error:
-            raise RecipeError(f"The judge {model} cannot be asked, {error}: give MODEL@URL.") from error
+        self._api = Api(model, url, timeout=timeout, retries=retries)
 
     async def all(self, texts: dict[str, str], known: dict[str, dict[str, Any]], file: Path | None) -> list[str]:
         """Ask about every text and store each judgement at once; return the reasons of the failed ones."""
@@ -163,6 +155,8 @@ class _Endpoint:
             async with gate:
                 try:
                     found = await self._ask(text)
+                except Unusable:
+                    raise
                 except Exception as error:  # any failure of the endpoint leaves this trajectory without a score
                     failures.append(f"{type(error).__name__}: {error}")
                     return
@@ -171,24 +165,22 @@ class _Endpoint:
                 with file.open("a", encoding="utf-8") as out:
                     out.write(json.dumps(known[key], ensure_ascii=False) + "\n")
 
-        async with self._client:
+        try:
             await asyncio.gather(*(one(key, text) for key, text in texts.items()))
+        finally:
+            await self._api.close()
         return failures
 
     async def _ask(self, text: str) -> dict[str, Any]:
         messages = [{"role": "system", "content": f"{self._rubric}\n\n{_FORM}"}, {"role": "user", "content": text}]
         for attempt in range(1, self._attempts + 1):
-            reply = await self._client.chat.completions.create(
-                messages=messages,
+            reply = await self._api.chat(
+                messages,
                 seed=attempt,  # with the same seed an answer of a wrong form would come again
                 **{**self._arguments, "temperature": 0.0 if attempt == 1 else 0.7},
             )
-            choices = getattr(reply, "choices", None)
             try:
-                if not choices:
-                    raise ValueError("no choice")
-                return read(choices[0].message.content)
+                return read(reply.text)
             except ValueError as error:
-                said = choices[0].message.content if choices else str(reply)
-                failure = f"the answer is not of the form ({error}): {str(said)[:200]!r}"
+                failure = f"the answer is not of the form ({error}): {reply.text[:200]!r}"
         raise ValueError(failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
 from endpoint import FAULTS, endpoint
 from test_runner import LENGTHS, recipe
@@ -75,6 +76,17 @@ def test_a_failed_request_excludes_its_episode_alone(tmp_path, fault):
 def test_a_server_that_is_not_there_is_said_once(tmp_path):
     with pytest.raises(RecipeError, match=r"No server answers at http://127\.0\.0\.1:9/v1/"):
         play("http://127.0.0.1:9/v1", tmp_path)
+
+
+def test_connections_are_closed_at_the_end(tmp_path):
+    with endpoint(ANSWER) as (url, _):
+        policy = Endpoint("m", url, Sampling())
+        for name in "ab":
+            evaluate(recipe(), policy, episodes(recipe()), tmp_path / name, lengths=LENGTHS, settings={})
+            open_now = [
+                one.raddr.port for one in psutil.Process().net_connections() if one.raddr and one.status != "TIME_WAIT"
+            ]
+            assert int(url.split(":")[2].partition("/")[0]) not in open_now
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

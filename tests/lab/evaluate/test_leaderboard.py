@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from pathlib import Path
 
@@ -61,13 +60,11 @@ def test_a_board_goes_on_and_grows(tmp_path):
     assert run(*call, "--policy", "oracle").exit_code == 0 and file.stat().st_mtime_ns == before, "nothing was missing"
 
 
-def test_a_model_behind_an_api_plays_every_environment(tmp_path, capfd, caplog):
+def test_a_model_behind_an_api_plays_every_environment(tmp_path):
     with endpoint("<think>up</think><answer>Up</answer>") as (url, requests):
         told = run(*SMALL, "--out", tmp_path, "--policy", f"api:m@{url}", "--retries", "0")
     (row,) = json.loads((tmp_path / "leaderboard.json").read_text())["ranking"]
     assert row["policy"] == "m" and requests and "not ranked" not in told.output
-    gc.collect()
-    assert "Event loop is closed" not in told.output + capfd.readouterr().err + caplog.text
 
 
 def test_other_sizes_are_not_mixed(tmp_path):

@@ -54,12 +54,13 @@ def evaluate(
     table here, results.json, results.md, and every trajectory in POLICY/episodes.jsonl. The exit code is 1 if an
     episode could not be played.
     """
-    from ragen_verl.config import RagenConfig
     from ragen_lab.evaluate.endpoint import Sampling
     from ragen_lab.evaluate.plan import episodes
     from ragen_lab.evaluate.runner import evaluate as play
     from ragen_lab.evaluate.spec import Spec
     from ragen_lab.evaluate.summary import comparisons, markdown, remarks, results, table
+
+    from ragen_verl.config import RagenConfig
 
     specs = [Spec.parse(text) for text in policy]
     if response_length and not any(spec.form == "api" for spec in specs):

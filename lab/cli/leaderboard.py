@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from ragen_lab.cli.eval import asked, bar
 from rich.console import Console
 
 from ragen_verl.cli.console import console
-from ragen_lab.cli.eval import asked, bar
 
 __all__ = ["EPILOG", "leaderboard"]
 

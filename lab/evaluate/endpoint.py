@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
 from ragen_lab.evaluate.api import Api, Reply
 from ragen_lab.evaluate.messages import Message, MessageChat, written
 from ragen_lab.evaluate.plan import Episode
 from ragen_lab.evaluate.policies import Player, Policy
+
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol

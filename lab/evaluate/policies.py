@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from ragen_lab.evaluate.messages import Message, MessageChat
+from ragen_lab.evaluate.plan import Episode
 
 from ragen_verl.env.core import Env, random_action
 from ragen_verl.errors import RecipeError
-from ragen_lab.evaluate.messages import Message, MessageChat
-from ragen_lab.evaluate.plan import Episode
 from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol
 

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ragen_verl.errors import RecipeError, nearest
+from ragen_lab.convert.export import LAST, export, find
 from ragen_lab.evaluate.endpoint import Endpoint, Sampling
 from ragen_lab.evaluate.policies import Person, Policy, Scripted
 from ragen_lab.evaluate.server import NAME, serving
-from ragen_lab.convert.export import LAST, export, find
+
+from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.runs.folder import RunFolder
 
 __all__ = ["Spec"]

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from ragen_verl.errors import RecipeError
 from ragen_lab.evaluate.api import Api, Unusable
 from ragen_lab.score.registry import evaluator
 from ragen_lab.score.saved import Played
+
+from ragen_verl.errors import RecipeError
 from ragen_verl.extensions import Accepts
 
 __all__ = ["SCHEMA", "Count", "Seconds", "Times", "judge", "read"]

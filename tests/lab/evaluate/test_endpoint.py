@@ -5,16 +5,16 @@ from __future__ import annotations
 import psutil
 import pytest
 from endpoint import FAULTS, endpoint
-from test_runner import LENGTHS, recipe
-from typer.testing import CliRunner
-
-from ragen_verl.cli import app
-from ragen_verl.errors import RecipeError
 from ragen_lab.evaluate.endpoint import Endpoint, Sampling
 from ragen_lab.evaluate.plan import episodes
 from ragen_lab.evaluate.runner import evaluate
 from ragen_lab.evaluate.spec import Spec
 from ragen_lab.evaluate.summary import markdown, remarks, results
+from test_runner import LENGTHS, recipe
+from typer.testing import CliRunner
+
+from ragen_verl.cli import app
+from ragen_verl.errors import RecipeError
 
 ANSWER = "<think>straight down</think><answer>Down</answer>"
 

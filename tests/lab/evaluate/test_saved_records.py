@@ -7,16 +7,16 @@ import pytest
 from datasets import load_dataset
 from endpoint import endpoint
 from omegaconf import OmegaConf
-from test_runner import LENGTHS, block, played, recipe
-from transformers import AutoTokenizer
-
-from ragen_verl.config import RagenConfig
 from ragen_lab.convert.chats import preferences, sft
-from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_lab.evaluate.endpoint import Endpoint, Sampling
 from ragen_lab.evaluate.plan import episodes
 from ragen_lab.evaluate.policies import Player, Policy, Scripted
 from ragen_lab.evaluate.runner import evaluate
+from test_runner import LENGTHS, block, played, recipe
+from transformers import AutoTokenizer
+
+from ragen_verl.config import RagenConfig
+from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation
 from ragen_verl.runs.trajectories import features, files, messages, read

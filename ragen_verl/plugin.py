@@ -1,8 +1,9 @@
 """The plugin that verl loads: it registers everything and imports nothing heavy.
 
-verl imports this module at the end of `import verl` in each of its processes (entry point `verl.plugins`). That is
-early and frequent, so the work is put off until the module concerned is imported. verl drops exceptions of entry points
-(verl/__init__.py:71-76). A failure is therefore kept in `STATUS` and printed on stderr.
+verl imports this module at the end of `import verl` in each of its processes (entry point `verl.plugins`), also in
+those of other trainings. Where `ragen_verl.switch` is off it does nothing. Where it is on, the work is put off until
+the module concerned is imported. verl drops exceptions of entry points (verl/__init__.py:71-76). A failure is therefore
+kept in `STATUS` and printed on stderr.
 """
 
 from __future__ import annotations
@@ -13,34 +14,50 @@ from functools import wraps
 from importlib import import_module
 from typing import Any
 
-from ragen_verl.extensions import load_plugins
-from ragen_verl.hooks import after_import
-from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
+from ragen_verl import switch
 
-__all__ = ["STATUS", "register_verl"]
+__all__ = ["STATUS", "activate", "register_verl"]
 
 STATUS: dict = {"loaded": False, "error": None, "registered": []}
 """loaded: bool, error: the traceback or None, registered: names of what was registered in this process."""
 
 
-_TRAINERS = (TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER)
+def activate() -> None:
+    """Turn the plugin on in this process and in those that it starts; a recipe that has been composed calls it.
+
+    Raises:
+        RecipeError: the user keeps it out, leaves out a patch that does not exist, or verl has gone too far without it.
+    """
+    from ragen_verl.patches import check_left_out
+
+    switch.turn_on()
+    check_left_out()
+    if not STATUS["loaded"]:
+        register_verl()
+        STATUS["loaded"] = True
 
 
 def register_verl() -> None:
-    """Register the config resolvers, the CPU platform, the agent loop and the trainers; safe to call twice."""
-    from ragen_verl.config import register_resolvers
-    from ragen_verl.cpu.patches import apply_verl_patches
-    from ragen_verl.patches import PATCHES
+    """Register the config resolvers, the agent loop and the trainers, and apply the patches of verl."""
+    from ragen_verl.cpu.patches import accelerator_present
+    from ragen_verl.hooks import after_import
+    from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
+    from ragen_verl.patches import apply_patches
+    from ragen_verl.resolvers import register_resolvers
 
     register_resolvers()
-    for name, patch in PATCHES.items():
-        after_import(name, patch)
-    STATUS["registered"] += ["resolvers", *(f"patch:{name}" for name in PATCHES), *apply_verl_patches()]
+    patches = apply_patches("verl", cpu=not accelerator_present())
     after_import("verl.trainer.ppo.v1", _find_trainers)
     after_import("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
     after_import("verl.trainer.ppo.core_algos", _register_losses)
     after_import("verl.trainer.ppo.core_algos", _register_estimators)
-    STATUS["registered"] += [*(f"trainer:{name}" for name in _TRAINERS), f"agent_loop:{AGENT_LOOP}"]
+    trainers = [f"trainer:{name}" for name in (TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER)]
+    STATUS["registered"] += [
+        "resolvers",
+        *(f"patch:{name}" for name in patches),
+        *trainers,
+        f"agent_loop:{AGENT_LOOP}",
+    ]
 
 
 def _find_trainers(module: Any) -> None:
@@ -48,11 +65,13 @@ def _find_trainers(module: Any) -> None:
 
     Not before: verl imports this package also in processes without a trainer, and while the trainers import verl.
     """
+    from ragen_verl.names import ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
+
     find = module.get_trainer_cls
 
     @wraps(find)
     def with_ours(name: str) -> type:
-        if name in _TRAINERS:
+        if name in (TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER):
             import_module("ragen_verl.training.trainer_modes")
         return find(name)
 
@@ -61,6 +80,8 @@ def _find_trainers(module: Any) -> None:
 
 def _register_agent_loop(module: Any) -> None:
     """Register the agent loop by its class's name: verl imports the class when it instantiates it for an episode."""
+    from ragen_verl.names import AGENT_LOOP
+
     module._agent_loop_registry[AGENT_LOOP] = {"_target_": "ragen_verl.training.agent_loop.RagenAgentLoop"}
 
 
@@ -69,6 +90,8 @@ def _register_losses(module: Any) -> None:
 
     Workers look a policy loss up by name when they compute it (workers/utils/losses.py:103).
     """
+    from ragen_verl.extensions import load_plugins
+
     import_module("ragen_verl.training.losses")
     load_plugins()
 
@@ -81,11 +104,10 @@ def _register_estimators(module: Any) -> None:
 
 
 def _load() -> None:
-    if STATUS["loaded"]:
+    if STATUS["loaded"] or not switch.is_on():
         return
     try:
-        register_verl()
-        STATUS["loaded"] = True
+        activate()
     except Exception:
         STATUS["error"] = traceback.format_exc()
         print(

@@ -1,6 +1,6 @@
-"""The plugin that vLLM loads in each of its processes (entry point `vllm.general_plugins`): two hooks, without verl.
+"""The plugin that vLLM loads in each of its processes (entry point `vllm.general_plugins`): two patches, without verl.
 
-It is loaded in every vLLM process on the machine, also in those that have nothing to do with a training.
+vLLM calls it in every process on the machine. Where `ragen_verl.switch` is off it does nothing.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ragen_verl.hooks import after_import
+from ragen_verl.patches import apply_patches
+from ragen_verl.switch import is_on
 
 __all__ = ["compile_no_ranks", "keep_linear_weights", "register_vllm"]
 
 
 def register_vllm() -> None:
-    """Change vLLM's CPU build as below; other builds are not changed, and vLLM is not imported here."""
-    after_import("vllm.model_executor.layers.utils", keep_linear_weights)
-    after_import("vllm.v1.sample.sampler", compile_no_ranks)
+    """Apply the table's patches of vLLM, if this process belongs to a training with ragen_verl."""
+    if is_on():
+        apply_patches("vllm")
 
 
 def compile_no_ranks(module: Any) -> None:

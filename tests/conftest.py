@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 from typing import Any
@@ -17,9 +18,14 @@ from hypothesis import settings
 from read_once import read_once
 from xdist.scheduler import LoadFileScheduling
 
+from ragen_verl import switch
+
 # and its vendored packages, which it adds to the path, would pass for installed ones in importlib.metadata
 sys.path[:] = [path for path in sys.path if not path.endswith("setuptools/_vendor")]
 
+
+# what is tested is a process of a training
+os.environ.setdefault(switch.SWITCH, "1")
 
 # a job in a shell's background ignores Ctrl-C, and so would the processes that tests send it to
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

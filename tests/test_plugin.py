@@ -29,28 +29,28 @@ def test_importing_verl_is_enough() -> None:
         VERL_PLATFORM="cpu",
     )
     assert done.stdout.startswith("True"), done.stderr
-    for name in ("trainer:ragen_sync", "agent_loop:ragen", "platform:cpu"):
+    for name in ("trainer:ragen_sync", "agent_loop:ragen", "patch:platform"):
         assert name in done.stdout
     assert "RagenTrainer ragen_verl.training.agent_loop.RagenAgentLoop" in done.stdout
 
 
 def test_a_plugin_that_fails_says_so_although_verl_swallows_it() -> None:
-    done = run("import sys; sys.modules['ragen_verl.config'] = None; import verl; print('verl is there')")
+    done = run("import sys; sys.modules['ragen_verl.resolvers'] = None; import verl; print('verl is there')")
     assert "verl is there" in done.stdout
     assert "ragen-verl doctor" in done.stderr
-    assert "ragen_verl.config" in done.stderr
+    assert "ragen_verl.resolvers" in done.stderr
 
 
 def test_the_cpu_is_no_platform_where_an_accelerator_is_named() -> None:
     code = "import verl; from ragen_verl.plugin import STATUS; print(STATUS['registered'])"
     done = run(code, VERL_PLATFORM="nvidia")
-    assert "trainer:ragen_sync" in done.stdout and "platform:cpu" not in done.stdout
+    assert "trainer:ragen_sync" in done.stdout and "patch:platform" not in done.stdout
 
 
 def test_a_driver_that_joins_a_cluster_is_no_cpu_machine() -> None:
     code = "import verl; from ragen_verl.plugin import STATUS; print(STATUS['registered'])"
     done = run(code, RAY_ADDRESS="192.0.2.1:6379")
-    assert "trainer:ragen_sync" in done.stdout and "platform:cpu" not in done.stdout
+    assert "trainer:ragen_sync" in done.stdout and "patch:platform" not in done.stdout
 
 
 def test_other_vllm_processes_import_nothing_of_verl() -> None:
@@ -85,7 +85,7 @@ def test_the_critic_patch_leaves_a_mended_verl_alone() -> None:
 
     module = ModuleType("verl.utils.model")
     module.load_valuehead_model = load_valuehead_model
-    critic._critic_without_flash_attention(module)
+    critic.critic_without_flash_attention(module)
     assert module.load_valuehead_model is load_valuehead_model
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -19,6 +20,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.names import EPISODES, HELD_OUT, HELD_OUT_SUCCESS, RETURN
 from ragen_verl.runs.checkpoints import damage_of_model
 from ragen_verl.runs.folder import RunFolder, checkpoints_in, mapping
+from ragen_verl.switch import SWITCH
 
 __all__ = ["LAST", "card", "checkpoints", "export", "find", "merged", "step_of"]
 
@@ -79,7 +81,7 @@ def merged(shards: Path, out: Path) -> Path:
         RecipeError: the merger failed; with the last line that it wrote.
     """
     command = [sys.executable, "-m", "ragen_lab.convert.merge", str(shards), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, SWITCH: "1"})
     if done.returncode or not list(out.glob("*.safetensors")):
         lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         raise RecipeError(f"The checkpoint could not be merged: {lines[-1] if lines else 'verl said nothing'}")

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from ragen_lab.qualify.outcome import Outcome, Status
 from ragen_lab.qualify.plan import PARTS
+from ragen_verl import switch
 
 __all__ = ["run"]
 
@@ -53,5 +54,6 @@ def _end(number: int, frame: Any) -> NoReturn:
 
 
 if __name__ == "__main__":
+    switch.turn_on()
     signal.signal(signal.SIGTERM, _end)  # so that the part's own clean-up ends the processes that it started
     run(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]))

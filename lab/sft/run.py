@@ -28,6 +28,7 @@ from ragen_verl.names import SFT_LOSS, SFT_LR
 from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder, checkpoint_of, versions
 from ragen_verl.runs.launch import WATCH_SECONDS, ended_by_signals, say, stop
+from ragen_verl.switch import SWITCH
 
 __all__ = ["command", "train"]
 
@@ -53,7 +54,7 @@ def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -
     OmegaConf.save(config, folder.path / _CONFIG)
     (folder.path / "versions.json").write_text(json.dumps(versions(), indent=2))
     tracker = folder.path / _TRACKER
-    environment = {**os.environ, "VERL_FILE_LOGGER_PATH": str(tracker)}
+    environment = {**os.environ, SWITCH: "1", "VERL_FILE_LOGGER_PATH": str(tracker)}
     line = command(folder.path, config.trainer.n_gpus_per_node)
     started, seen = time.time(), 0
     with folder.log_file.open("w") as log, ended_by_signals():

@@ -3,7 +3,7 @@
 There is one file for each block; `schema` makes the dataclasses from YAML, `recipe` holds the whole block.
 """
 
-from ragen_verl.config.recipe import RagenConfig, register_resolvers
+from ragen_verl.config.recipe import RagenConfig
 from ragen_verl.config.schema import nearest, unresolved
 
-__all__ = ["RagenConfig", "nearest", "register_resolvers", "unresolved"]
+__all__ = ["RagenConfig", "nearest", "unresolved"]

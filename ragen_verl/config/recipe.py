@@ -1,4 +1,4 @@
-"""The whole `ragen:` block, and the OmegaConf resolvers that recipes use.
+"""The whole `ragen:` block.
 
 `RagenConfig.from_omegaconf` refuses an unknown key, a value of the wrong type and a value out of range. Checks that
 need verl's own keys as well are in `ragen_verl.validation.recipe`.
@@ -8,13 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from packaging.version import Version
 
 from ragen_verl.config.advantage import Advantage
 from ragen_verl.config.diagnostics import Diagnostics, Stop
@@ -25,8 +22,9 @@ from ragen_verl.config.rollout import Rollout
 from ragen_verl.config.schema import FILLED, at_least, parse, unresolved
 from ragen_verl.errors import RecipeError
 from ragen_verl.extensions import use_files
+from ragen_verl.resolvers import register_resolvers
 
-__all__ = ["RagenConfig", "Run", "register_resolvers"]
+__all__ = ["RagenConfig", "Run"]
 
 
 @dataclass(frozen=True)
@@ -151,55 +149,3 @@ class RagenConfig:
     def kept_groups(self) -> int:
         """Groups that the update of one step sees if all are informative; a lower bound with top_p and min_p."""
         return self.filter.least_kept(self.train.groups)
-
-
-def _groups_of(split: DictConfig | ListConfig | Mapping | list) -> int:
-    """P of a recipe's split, or of its list of environments: the resolver `${ragen_groups:${ragen.train}}`.
-
-    With it `data.train_batch_size` follows from the environments and need not be given a second time.
-    """
-    envs, total = split, 0
-    if isinstance(split, Mapping | DictConfig):
-        if split.get("groups") is not None:
-            return split["groups"]
-        envs = split["envs"]
-    for i, env in enumerate(envs):
-        count = env.get("groups") if isinstance(env, Mapping | DictConfig) else None
-        if not isinstance(count, int) or isinstance(count, bool):
-            raise RecipeError(f"ragen.*.envs[{i}].groups is {count!r} but has to be a whole number.")
-        total += count
-    return total
-
-
-def register_resolvers() -> None:
-    """Register the OmegaConf resolvers that recipes use; the plugin and the checks call it, and it may be repeated."""
-    OmegaConf.register_new_resolver("ragen_groups", _groups_of, replace=True)
-    OmegaConf.register_new_resolver("ragen_sum", lambda *numbers: sum(numbers), replace=True)
-    OmegaConf.register_new_resolver("ragen_nano", _nano_model, replace=True)
-    OmegaConf.register_new_resolver("ragen_cpu", _cpu_size, replace=True)
-    OmegaConf.register_new_resolver("ragen_attention", _attention, replace=True)
-
-
-def _nano_model(thoughts: str | None = None, number: int | None = None) -> str:
-    """A nano model's folder: the resolvers `${ragen_nano:}` (the shipped one) and `${ragen_nano:thoughts,1}`."""
-    from ragen_verl.cpu.nano_model.thinkers import nano_path
-
-    return str(nano_path(thoughts, number))
-
-
-def _cpu_size(what: str, model: str, *numbers: int) -> int:
-    """A size that follows from the model: `${ragen_cpu:bucket,<model>}` and others of `ragen_verl.cpu.sizes`."""
-    from ragen_verl.cpu.sizes import SIZES
-
-    size: Any = SIZES[what]
-    return size(str(model), *numbers)
-
-
-def _attention() -> str:
-    """The fastest attention for packed rows that is installed: the resolver `${ragen_attention:}`.
-
-    flash_attention_2 where flash-attn is, else torch's own from 2.11 on (`ragen_verl.patches.varlen`), else sdpa.
-    """
-    if find_spec("flash_attn"):
-        return "flash_attention_2"
-    return "varlen" if Version(version("torch")) >= Version("2.11") else "sdpa"

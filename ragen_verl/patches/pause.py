@@ -7,15 +7,15 @@ vllm_async_server.py:991). vLLM first deprecated this argument in favour of `mod
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from functools import wraps
 from types import ModuleType
 from typing import Any
 
-__all__ = ["PAUSE_PATCHES"]
+__all__ = ["pause_as_verl_asks"]
 
 
-def _pause_as_verl_asks(module: ModuleType) -> None:
+def pause_as_verl_asks(module: ModuleType) -> None:
+    """Say `mode` to an engine that has no other argument."""
     pause = module.AsyncLLM.pause_generation
     if "wait_for_inflight_requests" in inspect.signature(pause).parameters:
         return
@@ -27,6 +27,3 @@ def _pause_as_verl_asks(module: ModuleType) -> None:
         await pause(self, **kwargs)
 
     module.AsyncLLM.pause_generation = pausing
-
-
-PAUSE_PATCHES: dict[str, Callable[[ModuleType], None]] = {"vllm.v1.engine.async_llm": _pause_as_verl_asks}

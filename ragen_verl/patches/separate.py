@@ -6,12 +6,11 @@ With `actor_rollout_ref.hybrid_engine: false` verl passes print's argument `flus
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import wrapt
 
-__all__ = ["SEPARATE_PATCHES"]
+__all__ = ["log_as_verl_asks"]
 
 
 class _Logger(wrapt.ObjectProxy):
@@ -19,8 +18,6 @@ class _Logger(wrapt.ObjectProxy):
         self.__wrapped__.info(*args, **kwargs)
 
 
-def _log_as_verl_asks(module: Any) -> None:
+def log_as_verl_asks(module: Any) -> None:
+    """Give the module a logger that takes `flush`."""
     module.logger = _Logger(module.logger)
-
-
-SEPARATE_PATCHES: dict[str, Callable[[Any], None]] = {"verl.trainer.ppo.v1.trainer_separate_async": _log_as_verl_asks}

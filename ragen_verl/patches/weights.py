@@ -18,7 +18,17 @@ from typing import Any
 
 import wrapt
 
-__all__ = ["PATIENCE", "POLL", "WEIGHT_PATCHES", "WatchedSocket", "of_this_cluster"]
+__all__ = [
+    "PATIENCE",
+    "POLL",
+    "WatchedSocket",
+    "keep_the_answer",
+    "load_in_pieces",
+    "name_the_mapper",
+    "of_this_cluster",
+    "own_sockets",
+    "watch_the_engine",
+]
 
 POLL = 0.5
 """The time between two checks of the engine while it loads a bucket, in seconds."""
@@ -58,7 +68,7 @@ class WatchedSocket(wrapt.ObjectProxy):
         return self.__wrapped__.recv(*args, **kwargs)
 
 
-def _keep_the_answer(module: ModuleType) -> None:
+def keep_the_answer(module: ModuleType) -> None:
     """Keep the result of the engine's method for the push; verl reads it only after the push has ended."""
     execute = module.ServerAdapter._execute_method
 
@@ -72,7 +82,7 @@ def _keep_the_answer(module: ModuleType) -> None:
     module.ServerAdapter._execute_method = keeping
 
 
-def _watch_the_engine(module: ModuleType) -> None:
+def watch_the_engine(module: ModuleType) -> None:
     """End a push whose engine has failed; verl waits for each bucket without a limit (line 153)."""
     sender = module.BucketedWeightSender
     init = sender._init_socket
@@ -109,7 +119,8 @@ def of_this_cluster(handle: str) -> str:
     return f"{stem}-{cluster}{dot}{suffix}" if cluster and handle.startswith("ipc://") else handle
 
 
-def _own_sockets(module: ModuleType) -> None:
+def own_sockets(module: ModuleType) -> None:
+    """Name the sockets of both sides by `of_this_cluster`."""
     for side in (module.BucketedWeightSender, module.BucketedWeightReceiver):
 
         def own(self: Any, zmq_handle: str, *args: Any, _init: Callable = side.__init__, **kwargs: Any) -> None:
@@ -118,26 +129,18 @@ def _own_sockets(module: ModuleType) -> None:
         side.__init__ = wraps(side.__init__)(own)
 
 
-def _mend_the_transfer(module: ModuleType) -> None:
-    _own_sockets(module)
-    _watch_the_engine(module)
-
-
-def _load_in_pieces(module: ModuleType) -> None:
+def load_in_pieces(module: ModuleType) -> None:
     """Let vLLM load weights in buckets, as verl does with one call of `load_weights` for each bucket.
 
     From vLLM 0.31 on, a call that holds a tied weight must also hold its original (models/utils.py:498); this check is
-    switched off. For adapters verl needs a mapper that has another name from 0.31 on (verl/utils/vllm/utils.py:83).
+    switched off.
     """
     if hasattr(module.AutoWeightsLoader, "_check_skipped_aliases"):
         module.AutoWeightsLoader._check_skipped_aliases = lambda self, loaded: None
+
+
+def name_the_mapper(module: ModuleType) -> None:
+    """Give the mapper that verl needs for adapters its old name (verl/utils/vllm/utils.py:83)."""
     mapper = module.WeightsMapper
     if not hasattr(mapper, "get_unstacked_mapper") and hasattr(mapper, "get_rename_mapper"):
         mapper.get_unstacked_mapper = mapper.get_rename_mapper
-
-
-WEIGHT_PATCHES: dict[str, Callable[[ModuleType], None]] = {
-    "verl.workers.rollout.vllm_rollout.vllm_rollout": _keep_the_answer,
-    "verl.workers.rollout.vllm_rollout.bucketed_weight_transfer": _mend_the_transfer,
-    "vllm.model_executor.models.utils": _load_in_pieces,
-}

@@ -9,8 +9,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ragen_verl.config import register_resolvers
 from ragen_verl.errors import RecipeError
+from ragen_verl.resolvers import register_resolvers
 from ragen_verl.runs.folder import RunFolder
 
 __all__ = ["FREE", "Started", "changes", "differences", "flat", "shown", "started"]

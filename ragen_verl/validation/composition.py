@@ -20,9 +20,9 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ragen_verl.config import register_resolvers
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import is_file
+from ragen_verl.resolvers import register_resolvers
 from ragen_verl.validation.verl_source import search_path
 from ragen_verl.verl_files import folder
 

@@ -16,10 +16,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl import extensions
 from ragen_verl.advantages import ESTIMATORS
-from ragen_verl.config import RagenConfig, nearest, register_resolvers, unresolved
+from ragen_verl.config import RagenConfig, nearest, unresolved
 from ragen_verl.diagnostics.registry import CAUSES, INDICATORS, with_options
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
+from ragen_verl.plugin import activate
+from ragen_verl.resolvers import register_resolvers
+from ragen_verl.switch import SWITCH, WITHOUT
 from ragen_verl.training.losses import POLICY_LOSSES
 from ragen_verl.validation.asynchronous import check_trainer, warmup_steps
 from ragen_verl.validation.estimators import check_estimator
@@ -95,7 +98,8 @@ class RecipeCheck(Callback):
             make_paths_absolute(config)
             ragen = check(config)
             check_machine(config)
-            _hand_on_plugins(config, ragen.plugins)
+            activate()
+            _hand_on(config, ragen.plugins)
         except RecipeError as error:
             print(f"Recipe refused: {error}", file=sys.stderr)
             raise SystemExit(_REFUSED) from None
@@ -145,14 +149,15 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
     return ragen
 
 
-def _hand_on_plugins(config: DictConfig, files: tuple[str, ...]) -> None:
-    """Put absolute paths of plugin files into the config and into the environment of Ray's workers."""
-    if not files:
-        return
+def _hand_on(config: DictConfig, files: tuple[str, ...]) -> None:
+    """Put absolute paths of plugin files into the config, and this package's variables into Ray's environment."""
     with open_dict(config):
         config.ragen.plugins = list(files)
-        key = f"ray_kwargs.ray_init.runtime_env.env_vars.{extensions.FILES}"
-        OmegaConf.update(config, key, os.environ[extensions.FILES], force_add=True)
+        for name in (SWITCH, WITHOUT, extensions.FILES):
+            if name in os.environ:
+                OmegaConf.update(
+                    config, f"ray_kwargs.ray_init.runtime_env.env_vars.{name}", os.environ[name], force_add=True
+                )
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from refusals import refused
 
-from ragen_verl.config import RagenConfig, recipe, register_resolvers
+from ragen_verl import resolvers
+from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
+from ragen_verl.resolvers import register_resolvers
 
 BLOCK = {
     "train": {
@@ -158,7 +160,7 @@ def test_resolvers_follow_the_environments() -> None:
     [(True, "2.13.0", "flash_attention_2"), (False, "2.11.0+cu130", "varlen"), (False, "2.10.1", "sdpa")],
 )
 def test_the_attention_is_the_fastest_that_is_installed(monkeypatch, flash: bool, torch: str, name: str) -> None:
-    monkeypatch.setattr(recipe, "find_spec", lambda package: flash or None)
-    monkeypatch.setattr(recipe, "version", lambda package: torch)
+    monkeypatch.setattr(resolvers, "find_spec", lambda package: flash or None)
+    monkeypatch.setattr(resolvers, "version", lambda package: torch)
     register_resolvers()
     assert OmegaConf.create({"found": "${ragen_attention:}"}).found == name

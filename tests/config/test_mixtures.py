@@ -17,9 +17,10 @@ from refusals import refused
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.utils.dataset.rl_dataset import collate_fn
 
-from ragen_verl.config import RagenConfig, register_resolvers
+from ragen_verl.config import RagenConfig
 from ragen_verl.config.mixture import deal
 from ragen_verl.errors import RecipeError
+from ragen_verl.resolvers import register_resolvers
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.training.dataset import EnvDataset
 from ragen_verl.validation.recipe import check

@@ -30,12 +30,12 @@ from ragen_lab.reproduce.settings import compared
 from recipe_composition import composed
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ragen_verl.config import register_resolvers
 from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.cpu.nano_model.thinkers import THINKERS, nano_path, thinker_path
 from ragen_verl.diagnostics.mutual_information import measure
 from ragen_verl.env import make
 from ragen_verl.errors import RecipeError
+from ragen_verl.resolvers import register_resolvers
 
 RECIPE = ThoughtRecipe()
 ALL_EQUAL = Thinkers(dict.fromkeys(players.CHARACTERS, 0.2), loyalty=0.5, slips=0.0)

@@ -11,7 +11,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from ragen_verl.config import register_resolvers
+from ragen_verl.resolvers import register_resolvers
 
 
 def composed(recipe: str, *overrides: str) -> DictConfig:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ragen_verl.patches.pause import _pause_as_verl_asks
+from ragen_verl.patches.pause import pause_as_verl_asks
 
 
 class Newer:
@@ -22,7 +22,7 @@ class Older:
 
 def asked(kind: type, **arguments: bool) -> tuple:
     patched = type("AsyncLLM", (kind,), {"pause_generation": kind.pause_generation})
-    _pause_as_verl_asks(SimpleNamespace(AsyncLLM=patched))
+    pause_as_verl_asks(SimpleNamespace(AsyncLLM=patched))
     engine = patched()
     asyncio.run(engine.pause_generation(**arguments))
     return engine.asked

@@ -10,7 +10,14 @@ import pytest
 import zmq
 
 from ragen_verl.patches import weights
-from ragen_verl.patches.weights import WatchedSocket, _load_in_pieces, _own_sockets, _watch_the_engine, of_this_cluster
+from ragen_verl.patches.weights import (
+    WatchedSocket,
+    load_in_pieces,
+    name_the_mapper,
+    of_this_cluster,
+    own_sockets,
+    watch_the_engine,
+)
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def test_what_the_engine_raised_is_not_hidden_by_its_cleanup() -> None:
     module = ModuleType("bucketed_weight_transfer")
     module.BucketedWeightReceiver = Receiver
     module.BucketedWeightSender = type("Sender", (), {"_init_socket": lambda self: None})
-    _watch_the_engine(module)
+    watch_the_engine(module)
     receiver = Receiver()
     receiver._cleanup()
     assert receiver.closed
@@ -88,7 +95,7 @@ def test_both_sides_of_a_push_name_their_cluster_in_the_socket(monkeypatch) -> N
     module = ModuleType("bucketed_weight_transfer")
     module.BucketedWeightSender = type("Sender", (Side,), {"__init__": Side.__init__})
     module.BucketedWeightReceiver = type("Receiver", (Side,), {"__init__": Side.__init__})
-    _own_sockets(module)
+    own_sockets(module)
 
     def names(cluster: str) -> set[str]:
         monkeypatch.setenv("RAY_RAYLET_PID", cluster)
@@ -121,6 +128,7 @@ class NewMapper:
 def test_both_generations_of_vllm_are_complete(mapper, expected) -> None:
     module = ModuleType("vllm.model_executor.models.utils")
     module.AutoWeightsLoader, module.WeightsMapper = Loader, mapper
-    _load_in_pieces(module)
+    load_in_pieces(module)
+    name_the_mapper(module)
     assert module.WeightsMapper().get_unstacked_mapper() == expected
     assert module.AutoWeightsLoader()._check_skipped_aliases(set()) is None

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from toy_chat import Engine, Walk, say, tokenizer
 
-from ragen_verl.config import RagenConfig, register_resolvers
+from ragen_verl.config import RagenConfig
 from ragen_verl.config.rollout import Rollout
 from ragen_verl.config.schema import parse
 from ragen_verl.env import make
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import RecipeError
+from ragen_verl.resolvers import register_resolvers
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import CONTEXTS, Context, Full, SingleTurn, Window, context
 from ragen_verl.rollout.episode import Limits, play

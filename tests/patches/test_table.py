@@ -38,7 +38,8 @@ def ours(thing):
         code = getattr(getattr(thing, "__func__", thing), "__code__", None)
         if (code and "ragen_verl" in code.co_filename) or type(thing).__module__.startswith("ragen_verl"):
             return True
-        thing = getattr(thing, "__wrapped__", None) if code else None
+        behind = getattr(thing, "_torchdynamo_orig_callable", None) or getattr(thing, "__wrapped__", None)
+        thing = behind if code else None
     return False
 
 ours_of_environment = ("RAGEN", "VERL_", "OMP_", "VLLM_CPU", "VLLM_ENABLE", "RAY_prestart", "RAY_ADDRESS")

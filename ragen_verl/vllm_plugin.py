@@ -8,15 +8,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ragen_verl.patches import apply_patches
-from ragen_verl.switch import is_on
+from ragen_verl import switch
 
 __all__ = ["compile_no_ranks", "keep_linear_weights", "register_vllm"]
 
 
 def register_vllm() -> None:
     """Apply the table's patches of vLLM, if this process belongs to a training with ragen_verl."""
-    if is_on():
+    if switch.is_on():
+        from ragen_verl.patches import apply_patches
+
         apply_patches("vllm")
 
 

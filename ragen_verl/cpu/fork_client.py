@@ -8,7 +8,13 @@ import os
 import socket
 import sys
 
-__all__ = ["ask"]
+__all__ = ["ADDRESS", "PYTHON", "ask"]
+
+ADDRESS = "RAGEN_VERL_FORK_SERVER"
+"""The environment variable with the path of the server's socket."""
+
+PYTHON = "RAGEN_VERL_PYTHON"
+"""The environment variable with the command with which Ray starts its workers."""
 
 
 def ask(path: str, argv: list) -> bool:
@@ -24,5 +30,5 @@ def ask(path: str, argv: list) -> bool:
             return False
 
 
-if __name__ == "__main__" and not ask(os.environ.get("RAGEN_VERL_FORK_SERVER", ""), sys.argv[1:]):
+if __name__ == "__main__" and not ask(os.environ.get(ADDRESS, ""), sys.argv[1:]):
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])

@@ -30,15 +30,10 @@ from typing import NoReturn
 
 import numpy as np
 
+from ragen_verl.cpu.fork_client import ADDRESS, PYTHON
 from ragen_verl.switch import left_out
 
 __all__ = ["ADDRESS", "PYTHON", "listen", "serve", "start"]
-
-ADDRESS = "RAGEN_VERL_FORK_SERVER"
-"""The environment variable with the socket's path; the client reads it."""
-
-PYTHON = "RAGEN_VERL_PYTHON"
-"""The environment variable with the command with which Ray starts its workers."""
 
 _MODULES = (
     "torch._dynamo",

@@ -12,8 +12,8 @@ import sys
 from functools import wraps
 from typing import Any
 
-from ragen_verl.cpu import fork_server
 from ragen_verl.cpu.cluster import joins_a_cluster
+from ragen_verl.cpu.fork_client import PYTHON
 from ragen_verl.errors import RecipeError
 from ragen_verl.switch import SWITCH
 
@@ -71,6 +71,8 @@ def stay_alone() -> None:
 def start_fork_server() -> None:
     """Start the fork server at the very start of a driver, so that it imports at the same time."""
     if _DRIVER in sys.orig_argv:
+        from ragen_verl.cpu import fork_server
+
         fork_server.start()
 
 
@@ -110,7 +112,7 @@ def set_environment() -> None:
         # Ray gives an actor one OpenMP thread unless the variable is there when it starts
         "OMP_NUM_THREADS": cores,
         # what recipes/hardware/cpu.yaml has Ray start its workers with, unless a fork server was started
-        fork_server.PYTHON: sys.executable,
+        PYTHON: sys.executable,
         # Ray starts a worker for each logical core in advance; here they are more than the machine's, and unused
         "RAY_prestart_worker_first_driver": "0",
         # vLLM's engine in one process: between two, each waits for the other by spinning (platforms/cpu.py:333-341)

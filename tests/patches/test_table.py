@@ -13,6 +13,7 @@ from forked import run
 from paths import ROOT
 
 from ragen_verl import switch
+from ragen_verl.cpu import fork_server
 from ragen_verl.doctor.facts import locked
 from ragen_verl.errors import RecipeError
 from ragen_verl.patches import PATCHES, check_left_out
@@ -42,12 +43,11 @@ def ours(thing):
         thing = behind if code else None
     return False
 
-ours_of_environment = ("RAGEN", "VERL_", "OMP_", "VLLM_CPU", "VLLM_ENABLE", "RAY_prestart", "RAY_ADDRESS")
-changed = [name for name in os.environ if name.startswith(ours_of_environment) and os.environ[name] != before.get(name)]
+changed = [name for name in sys.argv[1].split() if os.environ.get(name) != before.get(name)]
 changed += ["version"] if ours(importlib.metadata.version) else []
 changed += ["torch.cpu"] if hasattr(torch.cpu, "mem_get_info") else []
 changed += ["platform"] if PlatformRegistry.get("cpu") else []
-for name in sys.argv[1:]:
+for name in sys.argv[2:]:
     if name.startswith("--"):
         continue
     try:
@@ -65,8 +65,17 @@ print(json.dumps({"changed": changed, "lines": lines, "registered": STATUS["regi
 """
 
 
+VARIABLES = (
+    *(SWITCH, fork_server.PYTHON, "VERL_ENGINE_DEVICE", "OMP_NUM_THREADS", "RAY_ADDRESS"),
+    *("RAY_prestart_worker_first_driver", "VLLM_ENABLE_V1_MULTIPROCESSING", "VLLM_CPU_OMP_THREADS_BIND"),
+)
+
+
 def look(*arguments: str, **environment: str) -> dict:
-    done = run(LOOK, *arguments, **environment)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in VARIABLES:  # this process may have imported verl
+            patch.delenv(name, raising=False)
+        done = run(LOOK, " ".join(VARIABLES), *arguments, **environment)
     assert done.stdout, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

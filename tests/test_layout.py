@@ -23,9 +23,9 @@ BOUND_TO_VERL = {
     "ragen_verl": {"training", "validation", "cpu", "patches", "doctor", "plugin.py", "vllm_plugin.py"},
     "ragen_lab": {"qualify", "sft", "convert"},
 }
-TRAINING = ("ragen_verl.plugin", "ragen_verl.vllm_plugin", "ragen_verl.cli.train", "ragen_verl.training")
-"""What a training loads begins here: the two plugins, the command, and what verl imports by name."""
-MOST_LINES = 16_400
+TRAINING = tuple(f"ragen_verl.{one}" for one in ("plugin", "vllm_plugin", "patches", "cli.train", "training"))
+"""What a training loads begins here: the two plugins, the patches, the command, and what verl imports by name."""
+MOST_LINES = 16_900
 """Own lines that a training may load. A commit that raises this says why."""
 
 

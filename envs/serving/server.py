@@ -277,7 +277,7 @@ def create_app(settings: Settings) -> FastAPI:
             raise _Refusal(404, "request", f"there is no call {call[:20]!r}: the calls are {', '.join(_CALLS)}")
         try:
             body = await asyncio.wait_for(_body(request, call, settings.max_bytes), settings.request_seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise _Refusal(408, "request", f"the body was not there within {settings.request_seconds:g} s") from None
         session = sessions.find(id, name, call, body["number"])
         return _json(*await sessions.answer(name, session, call, body))

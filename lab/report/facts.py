@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from ragen_lab.report.curves import intervals
@@ -215,7 +215,7 @@ def _tail(path: Any) -> str:
 
 
 def _clock(moment: Any) -> str:
-    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC") if finite(moment) else ""
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M UTC") if finite(moment) else ""
 
 
 def _show(value: Any) -> str:

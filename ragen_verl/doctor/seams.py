@@ -10,7 +10,6 @@ verl's files are read and not imported, which takes a second instead of ten.
 from __future__ import annotations
 
 import ast
-import copy
 import hashlib
 import importlib.metadata
 import json
@@ -21,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ragen_verl.patches import PATCHES
-from ragen_verl.verl_files import Definition, imported, resolve
+from ragen_verl.verl_files import Definition, file, imported, resolve
 
 __all__ = ["DATA", "differences", "installed", "record", "recorded", "used"]
 
@@ -146,9 +145,19 @@ def _described(name: str) -> dict[str, str] | None:
     found = resolve(name)
     if found is None:
         return None
-    node = copy.deepcopy(found[1])
-    for one in ast.walk(node):
-        if isinstance(one, Definition) and ast.get_docstring(one, clean=False) is not None:
-            one.body = one.body[1:]  # another docstring changes nothing
-    arguments = "" if isinstance(node, ast.ClassDef) else ast.unparse(node.args)
-    return {"arguments": arguments, "code": hashlib.sha256(ast.unparse(node).encode()).hexdigest()[:16]}
+    arguments = "" if isinstance(found[1], ast.ClassDef) else ast.unparse(found[1].args)
+    return {"arguments": arguments, "code": hashlib.sha256(_source(*found).encode()).hexdigest()[:16]}
+
+
+def _source(name: str, node: Definition) -> str:
+    """The text of a definition without docstrings, since another docstring changes nothing.
+
+    The text and not `ast.unparse`, which prints one tree differently in Python 3.11 and 3.12.
+    """
+    parts = name.split(".")
+    path = next(found for cut in range(len(parts) - 1, 0, -1) if (found := file(".".join(parts[:cut]))))
+    inner = [one for one in ast.walk(node) if isinstance(one, Definition) and ast.get_docstring(one) is not None]
+    left_out = {line for one in inner for line in range(one.body[0].lineno, one.body[0].end_lineno + 1)}
+    start = min(one.lineno for one in (node, *node.decorator_list))
+    lines = path.read_text("utf-8").splitlines()
+    return "\n".join(lines[line - 1] for line in range(start, node.end_lineno + 1) if line not in left_out)

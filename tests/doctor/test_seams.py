@@ -59,6 +59,14 @@ def test_seams_are_found_in_our_own_source(name: str) -> None:
     assert name in seams.recorded()["seams"]
 
 
+def test_no_python_prints_the_code_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "verl.utils.model.load_valuehead_model"
+    before = seams._described(name)["code"]
+    unparse = seams.ast.unparse
+    monkeypatch.setattr(seams.ast, "unparse", lambda node: unparse(node).replace("'", '"'))  # as 3.12 prints f-strings
+    assert seams._described(name)["code"] == before
+
+
 def test_a_seam_that_moved_is_named(other_verl: Callable[[str, str, str], list[str]]) -> None:
     file = "trainer/ppo/v1/trainer_base.py"
     assert other_verl(file, "def _balance_batch(", "def _even_out(") == [f"{TRAINER}._balance_batch is gone"]

@@ -24,7 +24,8 @@ SOUND = "from ragen_verl import hooks; assert not hooks.FAILED, hooks.FAILED"
 ENGINE = (
     "import torch; from vllm.plugins import load_general_plugins; load_general_plugins()",
     "import vllm.v1.worker.gpu_model_runner, vllm.v1.engine.async_llm, vllm.model_executor.models.utils",
-    "from vllm.v1.sample import sampler; assert hasattr(sampler.batched_count_greater_than, '_torchdynamo_orig_callable')",
+    "from vllm.v1.sample import sampler",
+    "assert hasattr(sampler.batched_count_greater_than, '_torchdynamo_orig_callable')",
 )
 TRAINING = (
     "import verl; from ragen_verl.plugin import STATUS; assert STATUS['loaded'] and not STATUS['error'], STATUS",

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The environment of processes that find the packages and the machine's own, but nothing of the folder they run in."""
+    """The environment of processes that find the packages and the machine's own, and nothing in their folder."""
     paths = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}
 

@@ -45,10 +45,10 @@ LEFT_OUT = {
 }
 """Packages that no module of verl's trainer, its workers and vLLM's engine imports for a text model on one node."""
 TRIMMED = (
-    *(f"ray/{name}/*" for name in "rllib tune serve train data llm jars cpp air dag/tests dashboard/client".split()),
-    "ray/core/src/ray/gcs/tests/*",
-    *(f"vllm/{name}" for name in ("vllm-rs", "_flashmla*", "_qutlass*", "_moe_C*", "third_party/*/include/*")),
-    *(f"vllm/{name}" for name in ("vllm_flash_attn/_vllm_fa2_C*", "third_party/deep_gemm/*", "third_party/fmha*")),
+    *(f"ray/{name}/*" for name in ("rllib", "tune", "serve", "train", "data", "llm", "jars", "cpp", "air")),
+    *(f"ray/{name}/*" for name in ("dag/tests", "dashboard/client", "core/src/ray/gcs/tests")),
+    *(f"vllm/{name}" for name in ("vllm-rs", "_flashmla*", "_qutlass*", "_moe_C*", "vllm_flash_attn/_vllm_fa2_C*")),
+    *(f"vllm/third_party/{name}/*" for name in ("deep_gemm", "flashmla", "fmha_sm100")),
     "bin/*",
     "*/tests/*",
 )
@@ -103,12 +103,14 @@ def names(freeze: str) -> list[str]:
 def resolve(wanted: str, there: Path, *more: str) -> list[str]:
     """The packages of the other machine's Python that `wanted` needs, without those that are there and their needs."""
     options = [*TARGET, f"--excludes={there}", "--no-header", "--no-annotate", "--no-emit-package=ragen-verl", *more]
-    found = subprocess.run(["uv", "pip", "compile", "-q", *options, "-"], input=wanted, stdout=-1, text=True, check=True)
+    command = ["uv", "pip", "compile", "-q", *options, "-"]
+    found = subprocess.run(command, input=wanted, stdout=subprocess.PIPE, text=True, check=True)
     return found.stdout.split("\n")[:-1]
 
 
 def install(site: Path, pins: Iterable[str], own: bool) -> None:
     """Installs packages, and this project too if it is `own`, into a folder of the other machine's Python."""
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools would pack what an earlier build left there
     command = ["uv", "pip", "install", "-q", "--no-deps", "--link-mode=copy", *TARGET, f"--target={site}", *pins]
     subprocess.run(command + [str(ROOT)] * own, check=True)
 

@@ -86,8 +86,8 @@ def groups(folder: Path, box: Path, vllm: str | None) -> dict[str, list[str]]:
     whole = folder / "whole.txt"
     whole.write_text("")
     if vllm:
-        whole.write_text("\n".join(resolve(f"ragen-verl[gpu] @ file://{ROOT}\nvllm=={vllm}\n", there)) + "\n")
-    trainer = resolve(f"ragen-verl @ file://{ROOT}\n", there, f"--constraints={whole}")
+        whole.write_text("\n".join(resolve(f"ragen-verl[lab,gpu] @ file://{ROOT}\nvllm=={vllm}\n", there)) + "\n")
+    trainer = resolve(f"ragen-verl[lab] @ file://{ROOT}\n", there, f"--constraints={whole}")
     both = whole.read_text().split("\n")[:-1]
     for file in (there, whole):
         file.unlink()

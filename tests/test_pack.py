@@ -106,7 +106,7 @@ def test_files_that_nothing_imports_are_left_out(tmp_path: Path) -> None:
 
 
 @given(st.binary(min_size=1, max_size=3000), st.integers(64, 900))
-def test_parts_are_at_most_as_large_as_asked_and_join_to_the_whole(
+def test_parts_are_as_small_as_asked_and_join_to_the_whole(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, size: int
 ) -> None:
     folder = tmp_path_factory.mktemp("packs")
@@ -148,7 +148,7 @@ def box(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess:
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
-def test_packs_that_come_one_after_the_other_are_kept_until_a_group_is_whole(packs: Path, tmp_path: Path) -> None:
+def test_packs_are_kept_until_their_group_is_whole(packs: Path, tmp_path: Path) -> None:
     files = sorted(packs.glob("*.tar.xz.*"))
     for number, file in enumerate(files):
         call = tmp_path / f"call{number}"

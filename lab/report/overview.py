@@ -48,7 +48,8 @@ def _began(run: Run) -> float:
 
 def _go_on(run: Run) -> str | None:
     """The command that resumes an unfinished run; None for other runs."""
-    return typed("resume", str(run.folder.path)) if run.state() in (INTERRUPTED, "failed") else None
+    ended = run.state() in (INTERRUPTED, "failed") and not run.is_supervised
+    return typed("resume", str(run.folder.path)) if ended else None
 
 
 def record(run: Run, below: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,16 +13,17 @@ import yaml
 from ragen_lab.report.trajectories import finite, normalise
 
 from ragen_verl.errors import RecipeError
+from ragen_verl.runs import lock
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.folder import RunFolder, mapping
 from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
 
-__all__ = ["INTERRUPTED", "SILENT", "SPLITS", "Run", "all_files", "read_run"]
+__all__ = ["INTERRUPTED", "SPLITS", "Run", "all_files", "read_run"]
 
 SPLITS = ("train", "val", "generalisation")
 INTERRUPTED = "interrupted"
-SILENT = 900.0
-"""After this many seconds without a changed file an unfinished run no longer counts as running."""
+_SUPERVISED = "sft.yaml"
+"""The configuration of a run of `ragen-verl sft`."""
 
 
 @dataclass
@@ -80,14 +80,20 @@ class Run:
         return [(row["step"], float(row[metric])) for row in self.rows if finite(row.get(metric))]
 
     def state(self) -> str:
-        """`finished`, `running`, `failed`, or `interrupted` (by a signal, or without news for `SILENT` seconds)."""
+        """`running` (it holds the folder's lock), `failed`, `finished`, or `interrupted`, by what the folder holds."""
+        if lock.is_held(self.folder.path):
+            return "running"
         if self.folder.error.exists():
-            return INTERRUPTED if self.cause().startswith("Stopped ") else "failed"
-        began = _changed(self.folder.path / "config.yaml")
-        if self.summary and _changed(self.folder.summary) >= began:
-            return "finished"
-        newest = max(_changed(one) for one in (self.folder.metrics, self.folder.log_file, self.folder.phase))
-        return "running" if time.time() - max(newest, began) < SILENT else INTERRUPTED
+            return INTERRUPTED if self.cause().startswith("Stopped") else "failed"
+        if self.is_supervised:
+            return "finished" if any((self.folder.path / "model").glob("*.safetensors")) else "failed"
+        done = [row["step"] for row in self.rows if row["step"]]
+        return "finished" if self.summary and self.summary.get("steps") == (done[-1] if done else 0) else INTERRUPTED
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether it is a run of `ragen-verl sft`, which is not resumed."""
+        return not (self.folder.path / "config.yaml").exists() and (self.folder.path / _SUPERVISED).exists()
 
     def cause(self) -> str:
         """The cause of the run's failure in one line; "" without one."""
@@ -143,7 +149,7 @@ def read_run(path: str | Path) -> Run:
             f"{path} is no run's folder: it has no metrics.jsonl, no config.yaml and no trajectories; name the folder "
             f"of a run (ragen.run.dir).{hint}"
         )
-    run.config = _mapping(run, folder.path / "config.yaml")
+    run.config = _mapping(run, folder.path / (_SUPERVISED if run.is_supervised else "config.yaml"))
     run.versions = _mapping(run, folder.path / "versions.json")
     run.verdict = _mapping(run, folder.verdict, needed=False)
     run.summary = _mapping(run, folder.summary, needed=False)

@@ -25,6 +25,7 @@ from rich.console import Console
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import SFT_LOSS, SFT_LR
+from ragen_verl.runs import lock
 from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder, checkpoint_of, versions
 from ragen_verl.runs.launch import WATCH_SECONDS, ended_by_signals, say, stop
@@ -51,6 +52,11 @@ def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -
         RecipeError: the folder cannot be made, or the training failed; with the cause.
     """
     folder.make()
+    with lock.taken(folder.path):
+        return _train(config, steps, folder, console)
+
+
+def _train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -> Path:
     OmegaConf.save(config, folder.path / _CONFIG)
     (folder.path / "versions.json").write_text(json.dumps(versions(), indent=2))
     tracker = folder.path / _TRACKER

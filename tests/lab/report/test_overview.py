@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
 from ragen_lab.report.overview import differences, find, record
-from ragen_lab.report.reading import SILENT, read_run
+from ragen_lab.report.reading import read_run
 from typer.testing import CliRunner
 
 from ragen_verl.cli import app
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import HELD_OUT_SUCCESS
+from ragen_verl.runs import lock
 from ragen_verl.runs.folder import RunFolder
 
 EPISODES = {"val-env/episodes": 64.0, "val-env/return": 0.1}
@@ -38,17 +40,16 @@ def run(*args):
 
 
 @pytest.fixture
-def runs(tmp_path) -> Path:
+def runs(tmp_path) -> Iterator[Path]:
     """A finished run, a failed one, one that was stopped, one that is silent, and one that goes on."""
     made(tmp_path / "a" / "done", 0.25, 0.75, 0.5)
     made(tmp_path / "a" / "broken", 0.25, finish=False).error.write_text("Traceback ...\nValueError: too bad")
     made(tmp_path / "stopped", 0.25, 0.5, finish=False).error.write_text("Stopped (SIGTERM) after step 4.\n")
     made(tmp_path / "with space", 0.25, finish=False)
-    silent = made(tmp_path / "silent", 0.25, finish=False)
-    for file in silent.path.iterdir():
-        os.utime(file, (time.time() - 2 * SILENT,) * 2)
+    made(tmp_path / "silent", 0.25, finish=False)
     (tmp_path / "eval").mkdir()
-    return tmp_path
+    with lock.taken(tmp_path / "with space"):
+        yield tmp_path
 
 
 def test_every_run_has_its_state_and_its_command(runs):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
 from ragen_lab.report.facts import facts
+from ragen_lab.report.overview import record
 from ragen_lab.report.reading import read_run
 from ragen_lab.report.trajectories import normalise
 from small_runs import GROUPS, MEMBERS, small_run, trajectory
 
 from ragen_verl.errors import RecipeError
+from ragen_verl.runs import lock
 
 
 def test_a_whole_run_is_read_without_a_note(tmp_path: Path) -> None:
@@ -150,16 +154,37 @@ def test_fields_of_other_types_do_no_harm() -> None:
 
 
 def test_a_run_is_failed_interrupted_or_running(tmp_path: Path) -> None:
-    import os
-
     folder = small_run(tmp_path)
+    with lock.taken(tmp_path):
+        assert read_run(tmp_path).state() == "running"
+    assert read_run(tmp_path).state() == "finished"
+    folder.log(5, {})  # resumed, and killed after a step
+    assert read_run(tmp_path).state() == "interrupted"
     folder.summary.unlink()
-    assert read_run(tmp_path).state() == "running"
-    for file in tmp_path.iterdir():
-        os.utime(file, (1, 1))
     assert read_run(tmp_path).state() == "interrupted"
     folder.error.write_text("Traceback\nValueError: too long")
     run = read_run(tmp_path)
     assert (run.state(), run.cause()) == ("failed", "ValueError: too long")
     folder.error.write_text("Stopped (SIGTERM) after step 4.\n")
     assert read_run(tmp_path).state() == "interrupted"
+
+
+def test_a_copy_has_the_state_of_its_run(tmp_path: Path) -> None:
+    folder = small_run(tmp_path / "run")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in reversed(sorted(folder.path.glob("*.*"))):  # in another order than they were written
+        (copy / file.name).write_bytes(file.read_bytes())
+        os.utime(copy / file.name, (time.time() + 60,) * 2 if file.name == "config.yaml" else None)
+    assert read_run(copy).state() == read_run(folder.path).state() == "finished"
+
+
+def test_a_supervised_run_is_finished_with_its_model(tmp_path: Path) -> None:
+    folder = small_run(tmp_path)
+    folder.summary.unlink()
+    (tmp_path / "config.yaml").rename(tmp_path / "sft.yaml")
+    assert record(read_run(tmp_path), tmp_path)["state"] == "failed"
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "model.safetensors").touch()
+    found = record(read_run(tmp_path), tmp_path)
+    assert (found["state"], found["continue"]) == ("finished", None)

@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TextIO
 
 import typer
+from rich.console import Console
 
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
+
+_HELD_OUT = ("val", "generalisation")
 
 __all__ = ["EPILOG", "Format", "convert"]
 
@@ -21,7 +24,7 @@ EPILOG = """Examples:
 
 ragen-verl convert runs/RUN --to sft --success --out sft.jsonl
 
-ragen-verl convert runs/RUN --to preferences --split train --margin 0.5 --out pairs.jsonl
+ragen-verl convert runs/RUN --to preferences --margin 0.5 --out pairs.jsonl
 
 ragen-verl convert runs/eval/RECIPE/POLICY --to otel --endpoint http://127.0.0.1:4318"""
 
@@ -39,7 +42,7 @@ def convert(
     to: Format = typer.Option(help="Chats for fine-tuning, pairs of a group, or OpenTelemetry spans."),
     out: Path = typer.Option(None, help="JSONL file to write."),
     endpoint: str = typer.Option(None, help="otel: an OTLP/HTTP collector, such as http://127.0.0.1:4318."),
-    split: str = typer.Option(None, help="train, val or generalisation.  \\[default: all]"),
+    split: str = typer.Option(None, help="train, val or generalisation.  \\[default: what is not held out; otel: all]"),
     step: list[int] = typer.Option((), help="A step of a run; may be repeated.  \\[default: all]"),
     env: str = typer.Option(None, help="An environment's name in the metrics.  \\[default: all]"),
     success: bool = typer.Option(
@@ -51,7 +54,7 @@ def convert(
     """Write saved trajectories as chats (trl's SFT format), preference pairs (trl's), or OpenTelemetry spans.
 
     Messages are word by word those that the model saw. Chats and pairs leave out trajectories in which environment or
-    engine failed.
+    engine failed, and those of held-out episodes (val, generalisation) unless --split asks for them.
     """
     from ragen_lab.convert import chats, spans
 
@@ -64,7 +67,15 @@ def convert(
             raise RecipeError(f"{name} is for --to {fits[name]} and does nothing with {to.value}: leave it out.")
     if (out is None) == (endpoint is None):
         raise RecipeError("Say where it goes: --out FILE" + (", or --endpoint URL." if to is Format.otel else "."))
-    records = read(path, split=split, steps=step or None, env=env, success=success, min_return=min_return)
+    learnt, held_out = to is not Format.otel, 0
+
+    def wanted(record: dict) -> bool:
+        nonlocal held_out
+        aside = learnt and split is None and record["split"] in _HELD_OUT
+        held_out += aside
+        return not aside
+
+    records = read(path, split=split, steps=step or None, env=env, success=success, min_return=min_return, where=wanted)
     if endpoint:
         count = spans.export(records, spans.otlp(endpoint), path.name)
     else:
@@ -76,8 +87,12 @@ def convert(
                 count = sum(bool(file.write(json.dumps(row, ensure_ascii=False) + "\n")) for row in rows)
     what = {"sft": "chats", "preferences": "pairs", "otel": "trajectories as spans"}[to.value]
     if not count:
-        raise RecipeError(f"{path} gave no {what}: no trajectory fits the options.")
+        only = f", and {held_out} held-out ones are left out: --split val takes them" if held_out else ""
+        raise RecipeError(f"{path} gave no {what}: no trajectory fits the options{only}.")
     console().print(f"{count} {what} written to {out or endpoint}.", markup=False, soft_wrap=True)
+    if learnt and split in _HELD_OUT:
+        told = f"These are held-out episodes ({split}): on them a model that learns from this file cannot be evaluated."
+        Console(stderr=True, highlight=False).print(told, style="yellow", markup=False, soft_wrap=True)
 
 
 @contextmanager

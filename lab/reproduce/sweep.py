@@ -204,15 +204,18 @@ def table(sweep: Sweep, found: dict[str, Any]) -> Table:
         held_out = [[value for _, value in one["held_out"]] for one in runs]
         held_out = [values for values in held_out if values]
         first, best, last = ([pick(values) for values in held_out] for pick in (lambda v: v[0], max, lambda v: v[-1]))
-        verdicts = [
-            ", ".join(f"{cause['evidence']['level']}: {cause['cause']} at {cause['step']}" for cause in found_causes)
-            or "healthy"
-            for found_causes in (one["verdict"]["findings"] for one in runs)
-        ]
+        verdicts = [_words(one["verdict"]) for one in runs]
         seconds = [one["step_seconds"] for one in runs]
         cells = [mean_and_deviation(values) for values in (first, best, last, seconds)]
         out.add_row(variant, str(len(runs)), *cells, "; ".join(verdicts))
     return out
+
+
+def _words(verdict: dict[str, Any]) -> str:
+    """A verdict's record in words: its findings, and what its status says beside them."""
+    found = [f"{one['evidence']['level']}: {one['cause']} at {one['step']}" for one in verdict["findings"]]
+    lost = [f"collapsed at {verdict['collapsed']['step']}"] if verdict["collapsed"] else []
+    return ", ".join([*lost, *found]) or verdict["status"]
 
 
 def comparison(sweep: Sweep, found: dict[str, Any]) -> Table:

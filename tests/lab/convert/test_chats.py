@@ -99,8 +99,9 @@ def converted(*arguments: object) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("options", "count"),
     [
-        (["--to", "sft"], 5),
-        (["--to", "sft", "--success"], 3),
+        (["--to", "sft"], 4),
+        (["--to", "sft", "--success"], 2),
+        (["--to", "sft", "--split", "val"], 1),
         (["--to", "sft", "--failed"], 2),
         (["--to", "sft", "--min-return", "0.5", "--split", "train"], 1),
         (["--to", "sft", "--step", "1"], 2),
@@ -136,6 +137,20 @@ def test_what_does_not_fit_is_said_and_nothing_written(run: Path, tmp_path: Path
     code, output = converted(run, *(out if one == "OUT" else one for one in options))
     assert code == 2 and told in output
     assert out.read_text() == "mine" and sorted(one.name for one in tmp_path.iterdir()) == ["kept.jsonl", "run"]
+
+
+@pytest.mark.parametrize("to", ["sft", "preferences"])
+def test_held_out_episodes_are_taken_on_request_alone(run: Path, tmp_path: Path, to: str) -> None:
+    RunFolder(run).write_trajectories("generalisation", 2, [record(0, 1.0, seed=200), record(1, 0.0, seed=200)])
+    out = tmp_path / "x.jsonl"
+    code, told = converted(run, "--to", to, "--out", out)
+    assert code == 0 and "held-out" not in told
+    assert {json.loads(line)["seed"] for line in out.read_text().splitlines()} == {7, 8}
+    code, told = converted(run, "--to", to, "--out", out, "--split", "generalisation")
+    assert code == 0 and "These are held-out episodes (generalisation)" in told
+    assert {json.loads(line)["seed"] for line in out.read_text().splitlines()} == {200}
+    code, told = converted(run / "trajectories" / "val" / "000002.jsonl", "--to", to, "--out", tmp_path / "none")
+    assert code == 2 and "1 held-out ones are left out: --split val takes them" in told
 
 
 def test_a_run_without_messages_says_what_it_lacks(run: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
+from ragen_lab.reproduce import sweep as sweeps
 from ragen_lab.reproduce.sweep import Sweep
 from rich.console import Console
 from traces import healthy
@@ -13,7 +14,6 @@ from typer.testing import CliRunner
 
 from ragen_verl.cli import app
 from ragen_verl.errors import RecipeError
-from ragen_verl.runs import sweep as sweeps
 from ragen_verl.runs.folder import RunFolder
 
 SWEEP = """
@@ -109,6 +109,29 @@ def test_the_best_of_each_run_stands_beside_what_was_published(file: Path, tmp_p
     rows = [line.split() for line in out.file.getvalue().splitlines()]
     assert ["a", "held-out", "success", "2", *sweeps.mean_and_deviation(best).split(), "0.900"] in rows
     assert ["b", "entropy", "0", "-", "1.500"] in rows
+
+
+@pytest.mark.parametrize(("steps", "told"), [(3, "too early"), (40, "healthy")])
+def test_a_verdict_is_told_as_everywhere_else(file: Path, tmp_path: Path, steps: int, told: str) -> None:
+    sweep = Sweep.read(file)
+    for _, seed, folder in sweep.runs(tmp_path, only=["a"]):
+        finish(folder, seed, steps)
+    found = sweeps.results(sweep, tmp_path)
+    assert {one["verdict"]["status"] for one in found["runs"]} == {told}
+    out = Console(file=io.StringIO(), width=160)
+    out.print(sweeps.table(sweep, found))
+    assert f"{told}; {told}" in out.file.getvalue()
+
+
+def test_a_collapse_without_a_cause_is_told(file: Path, tmp_path: Path) -> None:
+    sweep = Sweep.read(file)
+    for _, seed, folder in sweep.runs(tmp_path, only=["a"], seeds=[1]):
+        finish(folder, seed)
+    found = sweeps.results(sweep, tmp_path)
+    found["runs"][0]["verdict"] |= {"status": "collapsed", "collapsed": {"step": 12}, "findings": []}
+    out = Console(file=io.StringIO(), width=160)
+    out.print(sweeps.table(sweep, found))
+    assert "collapsed at 12" in out.file.getvalue() and "healthy" not in out.file.getvalue()
 
 
 def test_a_dry_run_prints_the_commands_of_what_is_missing(file: Path, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ __all__ = [
     "REWARD_MEAN",
     "REWARD_STD",
     "ROLLOUT",
+    "SAMPLER",
     "SECONDS",
     "SEPARATE_TRAINER",
     "SFT_LOSS",
@@ -60,6 +61,7 @@ AGENT_LOOP = "ragen"
 """The agent loop in verl's registry."""
 
 TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER = "ragen_sync", "ragen_async", "ragen_separate"
+SAMPLER = "ragen_verl.training.sampler"
 """The trainers in verl's registry: `trainer.v1.trainer_mode`."""
 
 ESTIMATOR = "ragen_advantage"

@@ -111,6 +111,13 @@ def test_a_training_loads_no_more_lines_than_it_may() -> None:
     assert sum(lines.values()) <= MOST_LINES, sum(lines.values())
 
 
+def test_one_module_knows_verls_data_plane() -> None:
+    found = {
+        path for path in MODULES.values() if any(name.split(".")[0] == "transfer_queue" for name in imported(path))
+    }
+    assert [path.name for path in found] == ["data_plane.py"]
+
+
 def test_no_module_imports_itself_through_others() -> None:
     assert circle(graph()) == []
 

@@ -31,6 +31,7 @@ __all__ = [
     "point_at",
     "pointed_at",
     "saving",
+    "settle",
     "survey",
     "survey_of",
 ]
@@ -145,6 +146,14 @@ def survey(folder: Path, wanted: Wanted | None = None) -> Survey:
             "with trainer.resume_mode=resume_path, or begin anew with trainer.resume_mode=disable."
         )
     return Survey(folder, named, whole, damaged, unfinished)
+
+
+def settle(config: DictConfig) -> None:
+    """Make verl load the newest complete checkpoint, and say what newer ones lack; see `survey_of`."""
+    if found := survey_of(config):
+        for sentence in found.sentences():
+            print(sentence)
+        found.settle()
 
 
 def survey_of(config: DictConfig) -> Survey | None:

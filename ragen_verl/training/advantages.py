@@ -15,17 +15,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
-import transfer_queue as tq
 from omegaconf import DictConfig
 from torch import Tensor
-from transfer_queue import KVBatchMeta
+from torch.nn.utils.rnn import pad_sequence
 
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.estimate import estimate
 from ragen_verl.advantages.registry import ESTIMATORS
 from ragen_verl.config.advantage import Advantage
 from ragen_verl.names import ESTIMATOR
+from ragen_verl.training import data_plane
 from ragen_verl.training.batch import RowKey, TrajectoryBatch, indices
+from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.overrides import configured
 
 __all__ = ["Context", "estimating", "halved", "register", "using"]
@@ -63,9 +64,7 @@ def register(register_adv_est: Callable) -> None:
 
 
 @contextmanager
-def estimating(
-    config: DictConfig, advantage: Advantage, batch: KVBatchMeta, trajectories: TrajectoryBatch
-) -> Iterator[None]:
+def estimating(config: DictConfig, advantage: Advantage, batch: Batch, trajectories: TrajectoryBatch) -> Iterator[None]:
     """A context in which verl computes advantages on `batch` with the recipe's estimator.
 
     It changes nothing for an estimator that is registered only with verl.
@@ -82,8 +81,8 @@ def estimating(
         yield
         return
     wanted = ["response_mask"] + ["values"] * estimator.needs_critic
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=wanted)
-    fields = data.to_padded_tensor()  # padded in the same way as verl pads
+    data = data_plane.current.get(batch, batch.keys, wanted)
+    fields = {field: pad_sequence(rows, batch_first=True) for field, rows in data.items()}  # in the way of verl
     context = Context(
         name=name,
         keys=batch.keys,

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-import transfer_queue as tq
-from tensordict import TensorDict
 from torch import Tensor
-from transfer_queue import KVBatchMeta
+from torch.nn.utils.rnn import pad_sequence
 
 from ragen_verl.rollout.trajectory import RECORD, rounded
+from ragen_verl.training import data_plane
+from ragen_verl.training.data_plane import Batch
 
 __all__ = [
     "RowKey",
@@ -122,7 +122,7 @@ class TrajectoryBatch:
 
 
 class TrajectoryReader:
-    """A reader of a step's rows in TransferQueue; it reads each once, for the refill and for the filter after it."""
+    """A reader of a step's rows in the data plane; it reads each once, for the refill and for the filter after it."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Mapping[str, Any]] = {}
@@ -133,11 +133,11 @@ class TrajectoryReader:
         self._rows.clear()
         self._records.clear()
 
-    def read(self, batch: KVBatchMeta) -> TrajectoryBatch:
+    def read(self, batch: Batch) -> TrajectoryBatch:
         """The trajectories of a batch without padding."""
         if new := [key for key in batch.keys if key not in self._rows]:
-            data = tq.kv_batch_get(keys=new, partition_id=batch.partition_id, select_fields=["extra_fields"])
-            self._rows.update(zip(new, list(data["extra_fields"]), strict=True))
+            data = data_plane.current.get(batch, new, ["extra_fields"])
+            self._rows.update(zip(new, data["extra_fields"], strict=True))
             for key in new:
                 if text := self._rows[key].get(RECORD):  # on the first row of each trajectory
                     self._records[RowKey.parse(key)[:2]] = json.loads(text)
@@ -170,22 +170,20 @@ def indices(keys: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
     return torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).unbind(1)
 
 
-def padding_rows(batch: KVBatchMeta) -> list[bool]:
+def padding_rows(batch: Batch) -> list[bool]:
     """Whether each row is padding that verl added to the batch."""
     return [bool((tag or {}).get("is_padding", False)) for tag in batch.tags]
 
 
-def entropies(batch: KVBatchMeta, played: TrajectoryBatch) -> list[float]:
+def entropies(batch: Batch, played: TrajectoryBatch) -> list[float]:
     """Mean negative log-probability of each trajectory's sampled tokens, as the engine reported it, in nats.
 
     It is the only estimate of the entropy before a model pass: its value on the sampled tokens. 0 where nothing was
     sampled.
     """
-    data = tq.kv_batch_get(
-        keys=played.row_keys, partition_id=batch.partition_id, select_fields=["rollout_log_probs", "response_mask"]
-    )
-    masks = dict(zip(played.row_keys, data["response_mask"].unbind(), strict=True))
-    log_probs = dict(zip(played.row_keys, data["rollout_log_probs"].unbind(), strict=True))
+    data = data_plane.current.get(batch, played.row_keys, ["rollout_log_probs", "response_mask"])
+    masks = dict(zip(played.row_keys, data["response_mask"], strict=True))
+    log_probs = dict(zip(played.row_keys, data["rollout_log_probs"], strict=True))
     found = []
     for keys in played.keys:
         surprise = -sum(float((log_probs[key] * masks[key]).sum()) for key in keys)
@@ -194,14 +192,14 @@ def entropies(batch: KVBatchMeta, played: TrajectoryBatch) -> list[float]:
     return found
 
 
-def keep_rows(batch: KVBatchMeta, keys: Sequence[str]) -> KVBatchMeta:
+def keep_rows(batch: Batch, keys: Sequence[str]) -> Batch:
     """The batch with only these rows, in this order. The others are cleared here, since verl clears only its own."""
     if dropped := list(set(batch.keys) - set(keys)):
-        tq.kv_clear(keys=dropped, partition_id=batch.partition_id)
+        data_plane.current.clear(batch, dropped)
     return batch.select_keys(list(keys))
 
 
-def fill_tokens(batch: KVBatchMeta, trained: TrajectoryBatch) -> None:
+def fill_tokens(batch: Batch, trained: TrajectoryBatch) -> None:
     """Complete the tokens of the records (`Trajectory.record`) with the mask and the advantages of the update.
 
     Args:
@@ -209,8 +207,8 @@ def fill_tokens(batch: KVBatchMeta, trained: TrajectoryBatch) -> None:
         trained: the trajectories that the update sees; their records are changed in place.
     """
     fields = ["advantages", "response_mask"]
-    data = tq.kv_batch_get(keys=trained.row_keys, partition_id=batch.partition_id, select_fields=fields)
-    rows = dict(zip(trained.row_keys, zip(*(data[one].unbind() for one in fields), strict=True), strict=True))
+    data = data_plane.current.get(batch, trained.row_keys, fields)
+    rows = dict(zip(trained.row_keys, zip(*(data[one] for one in fields), strict=True), strict=True))
     for record, keys in zip(trained.records, trained.keys, strict=True):
         for key in keys:
             advantages, mask = (row.tolist() for row in rows[key])
@@ -221,18 +219,14 @@ def fill_tokens(batch: KVBatchMeta, trained: TrajectoryBatch) -> None:
                 tokens["advantages"] = [rounded(one) for one in advantages[columns]]
 
 
-def weigh_advantages(batch: KVBatchMeta, weights: Callable[[Tensor], Tensor]) -> None:
+def weigh_advantages(batch: Batch, weights: Callable[[Tensor], Tensor]) -> None:
     """Multiply the advantages that the actor's update will read.
 
     Args:
         batch: the rows.
         weights: (response mask, (rows, T)) -> factors, (rows, T).
     """
-    fields = ["advantages", "response_mask"]
-    data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-    factors = weights(data["response_mask"].to_padded_tensor(0))
-    rows = [one * row[: len(one)] for one, row in zip(data["advantages"].unbind(), factors, strict=True)]
-    weighed = TensorDict(
-        {"advantages": torch.nested.as_nested_tensor(rows, layout=torch.jagged)}, batch_size=len(batch)
-    )
-    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=weighed)
+    data = data_plane.current.get(batch, batch.keys, ["advantages", "response_mask"])
+    factors = weights(pad_sequence(data["response_mask"], batch_first=True))
+    rows = [one * row[: len(one)] for one, row in zip(data["advantages"], factors, strict=True)]
+    data_plane.current.put(batch, {"advantages": rows})

@@ -1,4 +1,4 @@
-"""Token drift of a batch in verl's queue: the trainer's log-probabilities against the engine's.
+"""Token drift of a batch in verl's data plane: the trainer's log-probabilities against the engine's.
 
 The comparison depends on the mode (verl 0.9.1, trainer/ppo/v1/trainer_base.py):
 
@@ -16,24 +16,24 @@ verl's `rollout_corr/*` have the distance of all rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import transfer_queue as tq
-from tensordict import TensorDict
-from transfer_queue import KVBatchMeta
-from verl.workers.utils.padding import response_from_nested
+from torch import Tensor
 
 from ragen_verl.diagnostics.drift import THRESHOLD, token_drift
+from ragen_verl.training import data_plane
+from ragen_verl.training.data_plane import Batch, with_settings
 from ragen_verl.training.staleness import fresh_rows
 
-__all__ = ["batch_drift", "nested_drift"]
+__all__ = ["batch_drift", "drift_of_rows"]
 
 
 def batch_drift(
-    batch: KVBatchMeta, step: int, threshold: float = THRESHOLD, actor: Any = None, temperature: float = 1.0
+    batch: Batch, step: int, threshold: float = THRESHOLD, actor: Any = None, temperature: float = 1.0
 ) -> dict[str, float]:
-    """`token_drift` of a batch in verl's TransferQueue, to be called after verl's `_compute_old_log_prob`.
+    """`token_drift` of a batch in verl's data plane, to be called after verl's `_compute_old_log_prob`.
 
     Args:
         batch: the batch whose `old_log_probs` were written; verl's padding rows and rows of older weights do not count.
@@ -41,40 +41,33 @@ def batch_drift(
         step: the step that trains on it.
         threshold: in nats.
         actor: for bypass mode, the trainer's `actor_rollout_wg`: one pass over the batch replaces the copied
-            `old_log_probs`. It writes `log_probs` to the queue, which nothing else in bypass mode reads.
+            `old_log_probs`. It writes `log_probs` there, which nothing else in bypass mode reads.
         temperature: for bypass mode, `actor_rollout_ref.rollout.temperature`.
     """
     if actor is not None:
-        actor.compute_log_prob(_for_inference(batch, temperature))
+        settings = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature}
+        actor.compute_log_prob(with_settings(batch, **settings))
     keys = fresh_rows(batch, step)
     if not keys:
         return {}
     ours = "old_log_probs" if actor is None else "log_probs"
     fields = [ours, "rollout_log_probs", "response_mask"]
-    return nested_drift(tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields), threshold)
+    return drift_of_rows(data_plane.current.get(batch, keys, fields), threshold)
 
 
-def nested_drift(data: TensorDict, threshold: float = THRESHOLD) -> dict[str, float]:
-    """`token_drift` of rows of different lengths, as verl's queue holds them.
+def drift_of_rows(data: Mapping[str, Sequence[Tensor]], threshold: float = THRESHOLD) -> dict[str, float]:
+    """`token_drift` of rows of different lengths.
 
     Args:
-        data: nested tensors with one tensor per row: `rollout_log_probs` and `response_mask` over the response, and
-            either `old_log_probs` over the response, or the model's `log_probs` over prompt and response, with each
-            token's value at the position before it.
+        data: one tensor for each row: `rollout_log_probs` and `response_mask` over the response, and either
+            `old_log_probs` over the response, or the model's `log_probs` over prompt and response, with each token's
+            value at the position before it.
         threshold: in nats.
     """
-    mask = data["response_mask"]
-    ours = data["old_log_probs"] if "old_log_probs" in data else response_from_nested(data["log_probs"], mask)
-    trainer, engine, sampled = (torch.cat(list(one.unbind())) for one in (ours, data["rollout_log_probs"], mask))
+    masks = data["response_mask"]
+    if "old_log_probs" in data:
+        ours = list(data["old_log_probs"])
+    else:
+        ours = [row[-len(mask) - 1 : -1] for row, mask in zip(data["log_probs"], masks, strict=True)]
+    trainer, engine, sampled = (torch.cat(list(rows)) for rows in (ours, data["rollout_log_probs"], masks))
     return token_drift(trainer, engine, sampled, threshold)
-
-
-def _for_inference(batch: KVBatchMeta, temperature: float) -> KVBatchMeta:
-    """The same rows with the settings of a pass without a loss; the settings of `batch`, for the update, stay."""
-    return KVBatchMeta(
-        partition_id=batch.partition_id,
-        keys=batch.keys,
-        tags=batch.tags,
-        fields=batch.fields,
-        extra_info={**batch.extra_info, "calculate_entropy": False, "compute_loss": False, "temperature": temperature},
-    )

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from transfer_queue import KVBatchMeta
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.diagnostics.checkpoints import Action, CheckpointPolicy
@@ -22,6 +21,7 @@ from ragen_verl.diagnostics.table import verdict_table
 from ragen_verl.names import HELD_OUT_SUCCESS
 from ragen_verl.runs.folder import RunFolder, checkpoint_of, checkpoints_in
 from ragen_verl.training.batch import TrajectoryBatch
+from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.drift import batch_drift
 from ragen_verl.training.probes import MutualInformationProbe, gradient_signal
 
@@ -55,11 +55,11 @@ class TrainingMonitor:
         for row in self.folder.rows():
             self._see(row["step"], row)
 
-    def played(self, trainer: Any, batch: KVBatchMeta, played: TrajectoryBatch) -> dict[str, float]:
+    def played(self, trainer: Any, batch: Batch, played: TrajectoryBatch) -> dict[str, float]:
         """The metrics of all trajectories of a step, before any is dropped."""
         return self.indicators(played.records) | self.information(trainer, batch, played)
 
-    def drift(self, trainer: Any, batch: KVBatchMeta) -> dict[str, float]:
+    def drift(self, trainer: Any, batch: Batch) -> dict[str, float]:
         """The distance between trainer's and engine's log-probabilities; call it once the old ones are known."""
         rollout, correction = trainer.config.actor_rollout_ref.rollout, trainer.config.algorithm.rollout_correction
         bypass = bool(correction and correction.get("bypass_mode", False))
@@ -68,7 +68,7 @@ class TrainingMonitor:
         actor = trainer.actor_rollout_wg if bypass else None
         return batch_drift(batch, trainer.global_steps, self.config.drift.threshold, actor, rollout.temperature)
 
-    def gradients(self, trainer: Any, batch: KVBatchMeta, trained: TrajectoryBatch) -> dict[str, float]:
+    def gradients(self, trainer: Any, batch: Batch, trained: TrajectoryBatch) -> dict[str, float]:
         """Gradient norms by reward variance; call it once advantages are known."""
         return gradient_signal(trainer, batch, trained, self.config.gradient_signal)
 

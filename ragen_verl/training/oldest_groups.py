@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from ragen_verl.training.batch import RowKey
+from ragen_verl.training.data_plane import Batch
 
 __all__ = ["OldestGroups", "oldest"]
 
@@ -43,7 +43,7 @@ class OldestGroups(ReplayBufferAsync):
 
     lost: int = 0  # groups without a row since the last sample
 
-    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Batch, dict]:
         """verl's sample of the oldest finished groups.
 
         Raises:

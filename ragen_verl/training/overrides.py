@@ -1,4 +1,4 @@
-"""Temporary changes of verl's config, worker groups and controllers, which are undone after a call."""
+"""Changes of verl's config, and temporary ones of worker groups and controllers, which are undone after a call."""
 
 from __future__ import annotations
 
@@ -6,11 +6,36 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 
-from ragen_verl.names import ACTOR
+from ragen_verl.config import RagenConfig
+from ragen_verl.names import ACTOR, SAMPLER
 
-__all__ = ["WorkerGroupProxy", "carrying", "configured", "kl_over_real_rows"]
+__all__ = ["WorkerGroupProxy", "carrying", "complete", "configured", "kl_over_real_rows"]
+
+
+def complete(config: DictConfig, ragen: RagenConfig, mode: str) -> None:
+    """Set the keys of verl's config that follow from the recipe.
+
+    Args:
+        config: the whole configuration.
+        ragen: its `ragen` block.
+        mode: verl's name of its own trainer that the recipe's trainer is built on.
+    """
+    rule, groups, chosen = ragen.filter, ragen.train.groups, config.trainer.v1.sampler
+    with open_dict(config):
+        config.trainer.v1.trainer_mode = mode  # verl takes every name but sync for asynchronous
+        chosen.custom_sampler = {"path": f"pkg://{SAMPLER}", "name": "sampler"}
+        chosen.sampler_kwargs = {
+            "target": rule.target(groups) if rule.refills else None,
+            "limit": rule.extra_groups(groups),
+            "sync_refill_failed_groups": chosen.sync_refill_failed_groups,
+        }
+        if rule.refills:
+            config.data.gen_batch_size = 1  # a refill takes any number of groups from the data stream
+        if config.critic.use_dynamic_bsz and "ppo_infer_max_token_len_per_gpu" not in config.critic:
+            # verl's critic reads the tokens of a pass from this key alone (trainer_base.py:267)
+            config.critic.ppo_infer_max_token_len_per_gpu = config.critic.ppo_max_token_len_per_gpu
 
 
 @contextmanager

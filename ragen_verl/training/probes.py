@@ -1,7 +1,7 @@
 """Measurements inside a running trainer that cost model passes: mutual information and gradient signal.
 
-Both read the batch from TransferQueue and send rows of their own to the actor's workers as plain data. They write
-nothing to the queue, so the training batch does not change. The first calls `compute_log_prob` and works with any
+Both read the batch from the data plane and send rows of their own to the actor's workers as plain data. They write
+nothing to it, so the training batch does not change. The first calls `compute_log_prob` and works with any
 engine behind the workers. The second runs a function on them (`gradient_norms`), through the method that every verl
 worker has for this purpose (single_controller/base/worker.py:320).
 """
@@ -17,9 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import transfer_queue as tq
 from tensordict import TensorDict
-from transfer_queue import KVBatchMeta
 from verl.single_controller.base.decorator import dispatch_lazy_compute_data_proto
 from verl.trainer.ppo.padding_utils import build_padding_position_ids
 from verl.utils import tensordict_utils as tu
@@ -30,7 +28,9 @@ from ragen_verl.diagnostics import mutual_information as mi
 from ragen_verl.errors import RecipeError
 from ragen_verl.filter import group_scores
 from ragen_verl.names import GRADIENT_SIGNAL, MUTUAL_INFORMATION
+from ragen_verl.training import data_plane
 from ragen_verl.training.batch import TrajectoryBatch
+from ragen_verl.training.data_plane import Batch, nested
 from ragen_verl.training.gradient_norms import gradient_norms
 
 __all__ = [
@@ -66,7 +66,7 @@ class MutualInformationProbe:
         self.ema = mi.RunningStd()
         self.measured = False
 
-    def __call__(self, trainer: Any, batch: KVBatchMeta, played: TrajectoryBatch) -> dict[str, float]:
+    def __call__(self, trainer: Any, batch: Batch, played: TrajectoryBatch) -> dict[str, float]:
         """Metrics of the step, empty where it is not due.
 
         Args:
@@ -137,11 +137,9 @@ class MutualInformationProbe:
         return [pairs[place] for place in sorted(rng.choice(len(pairs), count, replace=False))]
 
 
-def _turns(
-    trainer: Any, batch: KVBatchMeta, played: TrajectoryBatch, end: str | None
-) -> tuple[list[list[mi.Pair]], int]:
+def _turns(trainer: Any, batch: Batch, played: TrajectoryBatch, end: str | None) -> tuple[list[list[mi.Pair]], int]:
     """The thoughts of each trajectory's turns (none if it failed), and the number of tokens of all rows."""
-    data = _fetch(batch, played.row_keys, ["prompts", "responses"])
+    data = data_plane.current.get(batch, played.row_keys, ["prompts", "responses"])
     decode = partial(trainer.tokenizer.decode, skip_special_tokens=False)
     found = []
     rows_of = _numbered(played)
@@ -221,7 +219,7 @@ def cross_rows(cells: Sequence[tuple[Sequence[int], Sequence[int]]], places: Pla
             "loss_mask": mask,
         }.items():
             fields.setdefault(name, []).append(value)
-    return tu.get_tensordict({name: _ragged(values) for name, values in fields.items()})
+    return tu.get_tensordict({name: nested(values) for name, values in fields.items()})
 
 
 def row_sums(
@@ -246,9 +244,7 @@ _NEEDED += ["advantages"]
 _OPTIONAL = ["ref_log_prob", "rollout_is_weights"]
 
 
-def gradient_signal(
-    trainer: Any, batch: KVBatchMeta, trained: TrajectoryBatch, config: GradientSignal
-) -> dict[str, float]:
+def gradient_signal(trainer: Any, batch: Batch, trained: TrajectoryBatch, config: GradientSignal) -> dict[str, float]:
     """Gradient norms of task, entropy and KL by the standard deviation of the groups' returns.
 
     Call it when advantages are known. It does not change weights, optimizer, schedule or random numbers.
@@ -262,7 +258,7 @@ def gradient_signal(
     started = time.perf_counter()
     rows_of, stds = _groups(trained)
     buckets = signal.split(rows_of, stds, config.buckets)
-    data = _fetch(batch, trained.row_keys, [*_NEEDED, *_OPTIONAL])
+    data = data_plane.current.get(batch, trained.row_keys, [*_NEEDED, *_OPTIONAL])
     actor = trainer.config.actor_rollout_ref.actor
     most = None if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu
     norms = []
@@ -297,7 +293,7 @@ def update_rows(data: Mapping[str, Sequence[torch.Tensor]], rows: Sequence[int],
     fields = {}
     for name, values in data.items():
         blank = torch.zeros_like(values[rows[0]]) if name in ("response_mask", "loss_mask") else values[rows[0]]
-        fields[name] = _ragged([values[rows[place]] if place >= 0 else blank for place in places.order])
+        fields[name] = nested([values[rows[place]] if place >= 0 else blank for place in places.order])
     return tu.get_tensordict(fields)
 
 
@@ -308,16 +304,6 @@ def _numbered(trajectories: TrajectoryBatch) -> list[list[int]]:
     """For each trajectory the places of its rows in `row_keys`."""
     number = {key: place for place, key in enumerate(trajectories.row_keys)}
     return [[number[key] for key in keys] for keys in trajectories.keys]
-
-
-def _fetch(batch: KVBatchMeta, keys: list[str], fields: list[str]) -> dict[str, list[torch.Tensor]]:
-    """Field -> one tensor per row; fields that the queue does not have are left out."""
-    data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
-    return {name: list(data[name].unbind()) for name in fields if data.get(name, None) is not None}
-
-
-def _ragged(rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.nested.as_nested_tensor(list(rows), layout=torch.jagged)
 
 
 def data_parallel_ranks(group: Any) -> int:

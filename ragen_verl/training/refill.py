@@ -11,14 +11,13 @@ speed, and a rerun plays the same seeds. The price is that every round waits for
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
-
-from transfer_queue import KVBatchMeta
 
 from ragen_verl.filter import group_scores
 from ragen_verl.names import ROLLOUT
 from ragen_verl.numerics import ZERO_STD
+from ragen_verl.training.batch import TrajectoryReader
+from ragen_verl.training.data_plane import Batch, joined
 
 __all__ = ["Refill", "informative", "round_size"]
 
@@ -43,55 +42,39 @@ def round_size(missing: int, found: int, generated: int, most: int) -> int:
 
 
 class Refill:
-    """verl's replay buffer, with further groups added to a training sample.
+    """Adds further groups to the training samples of a buffer of verl's; it comes before the buffer among the bases.
 
     Args:
-        buffer: verl's buffer; samples for validation are its own.
-        submit: starts the generation of a number of groups, the next ones of the data stream.
-        count: counts the informative groups among the rows of a batch.
-        target: the number of informative groups that a step should have.
+        target: the number of informative groups that a step should have; None adds none.
         limit: the number of groups that a step may generate in addition to its first ones.
+        verls: the buffer's own arguments; its `refill_fn` starts the generation of a number of groups, the next ones of
+            the data stream.
     """
 
-    def __init__(
-        self,
-        buffer: Any,
-        *,
-        submit: Callable[[int], Any],
-        count: Callable[[KVBatchMeta], int],
-        target: int,
-        limit: int,
-    ) -> None:
-        self.buffer, self.submit, self.count, self.target, self.limit = buffer, submit, count, target, limit
+    def __init__(self, *, target: int | None, limit: int, **verls: Any) -> None:
+        super().__init__(**verls)
+        self.target, self.limit, self.reader = target, limit, TrajectoryReader()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.buffer, name)
-
-    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[Batch, dict]:
         """Take verl's sample of `batch_size` groups, and further rounds until `target` groups are informative.
 
         Returns:
             The rows of all groups, informative or not, and verl's metrics with `rollout/groups_generated` and
             `rollout/refill_rounds` added.
         """
-        batch, metrics = self.buffer.sample(global_steps, partition_id, batch_size)
-        if partition_id == "val":
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)  # type: ignore[misc]
+        if partition_id == "val" or self.target is None:
             return batch, metrics
         generated, rounds, found = batch_size, 0, self.count(batch)
         while found < self.target and (room := batch_size + self.limit - generated) > 0:
             size = round_size(self.target - found, found, generated, min(batch_size, room))
-            self.submit(size)
-            more, _ = self.buffer.sample(global_steps, partition_id, size)
+            self.refill_fn(size)  # type: ignore[attr-defined]
+            more, _ = super().sample(global_steps, partition_id, size)  # type: ignore[misc]
             generated, rounds, found = generated + size, rounds + 1, found + self.count(more)
-            batch = _joined(batch, more)
+            batch = joined(batch, more)
         return batch, metrics | {f"{ROLLOUT}/groups_generated": generated, f"{ROLLOUT}/refill_rounds": rounds}
 
-
-def _joined(first: KVBatchMeta, second: KVBatchMeta) -> KVBatchMeta:
-    return KVBatchMeta(
-        partition_id=first.partition_id,
-        keys=[*first.keys, *second.keys],
-        tags=[*first.tags, *second.tags],
-        fields=first.fields,
-        extra_info=first.extra_info,
-    )
+    def count(self, batch: Batch) -> int:
+        """The number of informative groups among the rows of a batch."""
+        played = self.reader.read(batch)
+        return informative(played.returns, list(played.groups), played.excluded)

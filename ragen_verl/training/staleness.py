@@ -6,15 +6,14 @@ verl notes on every row the step after which the weights were pushed that sample
 
 from __future__ import annotations
 
-from transfer_queue import KVBatchMeta
-
 from ragen_verl.names import MIXED_WEIGHTS, STALENESS_MAX, STALENESS_MEAN
 from ragen_verl.training.batch import TrajectoryBatch, padding_rows
+from ragen_verl.training.data_plane import Batch
 
 __all__ = ["fresh_rows", "staleness"]
 
 
-def staleness(batch: KVBatchMeta, played: TrajectoryBatch, step: int) -> dict[str, float]:
+def staleness(batch: Batch, played: TrajectoryBatch, step: int) -> dict[str, float]:
     """How far behind the trajectories of a step are.
 
     Args:
@@ -43,7 +42,7 @@ def staleness(batch: KVBatchMeta, played: TrajectoryBatch, step: int) -> dict[st
     }
 
 
-def fresh_rows(batch: KVBatchMeta, step: int) -> list[str]:
+def fresh_rows(batch: Batch, step: int) -> list[str]:
     """The keys of the rows that the weights before this step's update sampled from the first token to the last.
 
     verl's rows of padding are none of them.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ray
 from omegaconf import DictConfig
-from transfer_queue import KVBatchMeta
 from verl.plugin.platform import get_platform
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
@@ -15,9 +12,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
-from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.overrides import configured
-from ragen_verl.training.staleness import staleness
 from ragen_verl.training.trainer import AgentTrainer
 
 __all__ = ["RagenAsyncTrainer", "RagenSeparateTrainer", "RagenTrainer"]
@@ -30,30 +25,19 @@ class RagenTrainer(AgentTrainer, PPOTrainerSync):
     mode = "sync"
 
 
-class _OldestGroupsTrainer(AgentTrainer):
-    """Groups are in flight all the time, a step takes the oldest finished ones (`ragen_verl.training.oldest_groups`).
-
-    A request that a new version of the weights cuts is continued with the new weights.
-    """
-
-    def _select(self, batch: KVBatchMeta, played: TrajectoryBatch, metrics: dict[str, Any]) -> list[int]:
-        """Adds how old the weights are that played the trajectories."""
-        metrics.update(staleness(batch, played, self.global_steps))
-        return super()._select(batch, played, metrics)
-
-
 @register_trainer(ASYNC_TRAINER)
-class RagenAsyncTrainer(_OldestGroupsTrainer, PPOTrainerColocateAsync):
+class RagenAsyncTrainer(AgentTrainer, PPOTrainerColocateAsync):
     """`trainer.v1.trainer_mode: ragen_async`: trainer and engine share devices, and the engine pauses for the training.
 
-    Environments go on during the pause.
+    Environments continue during the pause, and a request that it cuts is continued with the new weights. Groups are in
+    flight all the time, and a step takes the oldest finished ones (`ragen_verl.training.oldest_groups`).
     """
 
     mode = "colocate_async"
 
 
 @register_trainer(SEPARATE_TRAINER)
-class RagenSeparateTrainer(_OldestGroupsTrainer, PPOTrainerSeparateAsync):
+class RagenSeparateTrainer(AgentTrainer, PPOTrainerSeparateAsync):
     """`trainer.v1.trainer_mode: ragen_separate`: the engine has devices of its own and plays while the trainer trains.
 
     The trainer's devices have no engine. Weights are pushed after every step.
@@ -68,8 +52,8 @@ class RagenSeparateTrainer(_OldestGroupsTrainer, PPOTrainerSeparateAsync):
             super().__init__(config)
 
     def init(self) -> None:
-        """Check first that there are enough devices: Ray would wait for the engine's for ever."""
-        with self.folder.keeps_cause():
+        """Check first that there are enough devices: Ray would wait for the engine's without end."""
+        with self.recorder.folder.keeps_cause():
             _check_devices(self.config)
         super().init()
 

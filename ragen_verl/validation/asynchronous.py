@@ -14,7 +14,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.errors import RecipeError, adding_package
-from ragen_verl.names import ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
+from ragen_verl.names import ASYNC_TRAINER, SAMPLER, SEPARATE_TRAINER, TRAINER
 
 __all__ = ["check_trainer", "warmup_steps"]
 
@@ -30,14 +30,6 @@ _CORRECTION = "algorithm.rollout_correction"
 
 # key -> the value that asynchronous training needs, and the reason
 _NEEDED = {
-    "trainer.v1.sampler.custom_sampler.path": (
-        "pkg://ragen_verl.training.oldest_groups",
-        "verl's own buffer replaces failed groups without a bound",
-    ),
-    "trainer.v1.sampler.custom_sampler.name": (
-        "OldestGroups",
-        "verl's own buffer replaces failed groups without a bound",
-    ),
     "trainer.v1.sampler.max_off_policy_strategy": (
         "wait",
         "to drop old groups would leave out the slowest episodes, and nobody would see it",
@@ -84,6 +76,12 @@ def check_trainer(config: DictConfig) -> None:
         raise RecipeError(
             f"{_MODE} is {found!r} but a recipe with a ragen block needs one of {known}: leave it out, and use "
             "mode=async or mode=separate for asynchronous training."
+        )
+    chosen = config.trainer.v1.sampler
+    if (chosen.custom_sampler.path or chosen.sampler_kwargs) and chosen.custom_sampler.path != f"pkg://{SAMPLER}":
+        raise RecipeError(
+            "trainer.v1.sampler.custom_sampler or sampler_kwargs is set but the trainers of ragen_verl bring their own "
+            "sampler, which filter and refill need: leave both out."
         )
     if found in _NAMES:
         _check_asynchronous(config, _NAMES[found], _WARMUPS[found])

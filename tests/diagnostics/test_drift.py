@@ -8,11 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tensordict import TensorDict
 
 from ragen_verl.config.diagnostics import Drift
 from ragen_verl.diagnostics.drift import token_drift
-from ragen_verl.training.drift import nested_drift
+from ragen_verl.training.drift import drift_of_rows
 
 
 def batch(seed: int, rows: int = 4, length: int = 12) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -78,12 +77,8 @@ def test_when_it_is_measured() -> None:
     assert not any(Drift(bypass_freq=None).due(step, True) for step in range(1, 30))
 
 
-def nested(rows: list[torch.Tensor]) -> torch.Tensor:
-    return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-
-
 @pytest.mark.parametrize("whole", [False, True])
-def test_rows_of_the_queue_give_what_the_padded_batch_gives(whole: bool) -> None:
+def test_rows_of_the_data_plane_give_what_the_padded_batch_gives(whole: bool) -> None:
     ours, engine, mask = batch(3, rows=3)
     lengths, prompts = [12, 5, 8], [4, 1, 6]
     rows = [ours[i, :n] for i, n in enumerate(lengths)]
@@ -92,14 +87,11 @@ def test_rows_of_the_queue_give_what_the_padded_batch_gives(whole: bool) -> None
             torch.cat([torch.full((p - 1,), -9.0), row, torch.tensor([-7.0])])
             for p, row in zip(prompts, rows, strict=True)
         ]
-    data = TensorDict(
-        {
-            "log_probs" if whole else "old_log_probs": nested(rows),
-            "rollout_log_probs": nested([engine[i, :n] for i, n in enumerate(lengths)]),
-            "response_mask": nested([mask[i, :n] for i, n in enumerate(lengths)]),
-        },
-        batch_size=3,
-    )
+    data = {
+        "log_probs" if whole else "old_log_probs": rows,
+        "rollout_log_probs": [engine[i, :n] for i, n in enumerate(lengths)],
+        "response_mask": [mask[i, :n] for i, n in enumerate(lengths)],
+    }
     for i, n in enumerate(lengths):
         mask[i, n:] = 0
-    assert nested_drift(data, 0.7) == pytest.approx(token_drift(ours, engine, mask, 0.7))
+    assert drift_of_rows(data, 0.7) == pytest.approx(token_drift(ours, engine, mask, 0.7))

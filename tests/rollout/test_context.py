@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from toy_chat import Engine, Walk, say, tokenizer
+from trainers import trainer_of
 
-from ragen_verl.config import RagenConfig
 from ragen_verl.config.rollout import Rollout
 from ragen_verl.config.schema import parse
 from ragen_verl.env import make
@@ -27,12 +27,9 @@ from ragen_verl.rollout.context import CONTEXTS, Context, Full, SingleTurn, Wind
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.protocol import ACTIONS_SHOWN, Protocol
 from ragen_verl.rollout.protocols.ragen import Ragen
-from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
-from ragen_verl.runs.folder import RunFolder
 from ragen_verl.training.agent_loop import RECORD, to_outputs
-from ragen_verl.training.trainer_modes import RagenTrainer
 from ragen_verl.validation.recipe import check
 
 FAMILIES = ["qwen", "llama", "gemma"]
@@ -438,13 +435,8 @@ def test_a_held_out_trajectory_counts_once_with_all_its_return(workers, tmp_path
     failed = Trajectory("Walk-v0", 4, 0, stop_reason=StopReason.ENGINE_ERROR)
     # what verl hands over: of each session the last row, whose score is that of the last turn alone
     last = [outputs_of(one, held_out=True)[-1] for one in (played, failed)]
-    trainer = object.__new__(RagenTrainer)
-    trainer._met = InitialStates()
-    trainer.folder, trainer.global_steps = RunFolder(tmp_path), 5
-    trainer.config = OmegaConf.create({"trainer": {"log_val_generations": 0}})
-    envs = [{"id": "FrozenLake-v0", "groups": 2}]
-    block = {"train": {"envs": envs, "seed": 10}, "val": {"envs": envs, "seed": 3}, "run": {"dir": str(tmp_path)}}
-    trainer.ragen = RagenConfig.from_omegaconf(block)
+    trainer = trainer_of(tmp_path, "ragen.train.seed=10", "ragen.val.seed=3", "trainer.log_val_generations=0")
+    trainer.validation_generations_logger, trainer.global_steps = None, 5
     infos = {
         "reward": [float(row["rm_scores"].sum()) for row in last],
         RECORD: [row["extra_fields"]["reward_extra_info"][RECORD] for row in last],

@@ -23,6 +23,7 @@ from ragen_verl.config.advantage import VERL_OPTIONS, Advantage
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import ESTIMATOR
 from ragen_verl.training import advantages as join
+from ragen_verl.training import data_plane
 from ragen_verl.training.batch import RowTurns, TrajectoryBatch
 from ragen_verl.validation.estimators import check_estimator
 
@@ -141,7 +142,7 @@ def test_only_what_an_estimator_needs_is_read(
     name: str, asked: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = queue()
-    monkeypatch.setattr(join, "tq", rows)
+    monkeypatch.setattr(data_plane, "tq", rows)
     config = SimpleNamespace(algorithm=algorithm(name))
     with (
         pytest.raises(ZeroDivisionError),

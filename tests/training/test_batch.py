@@ -14,6 +14,7 @@ from memory_queue import MemoryQueue
 
 from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.training import batch as episodes
+from ragen_verl.training import data_plane
 from ragen_verl.training.batch import TrajectoryReader
 from ragen_verl.training.losses import turn_weights
 
@@ -32,7 +33,7 @@ def row(index: int, text: str, turns: list[int] = (1,), ends: list[int] = (0,)) 
 
 def use(monkeypatch: pytest.MonkeyPatch, rows: dict[str, dict]) -> MemoryQueue:
     queue = MemoryQueue(rows)
-    monkeypatch.setattr(episodes, "tq", queue)
+    monkeypatch.setattr(data_plane, "tq", queue)
     return queue
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 
 from ragen_verl.training.oldest_groups import OldestGroups, oldest
-from ragen_verl.training.refill import Refill
+from ragen_verl.training.sampler import AsynchronousSampler
 
 P, N, THRESHOLD = 3, 2, 4
 
@@ -21,12 +21,14 @@ class Flight:
 
     Args:
         lasts: number of a group -> ticks that it takes.
+        kind: the buffer, with arguments of its own.
     """
 
-    def __init__(self, lasts: Callable[[int], int] = lambda number: 1) -> None:
+    def __init__(self, lasts: Callable[[int], int] = lambda number: 1, kind: type = OldestGroups, **own) -> None:
         self.lasts, self.items, self.ends = lasts, {}, {}
         self.time, self.step, self.drawn = 0, 1, 0
-        self.buffer = OldestGroups(
+        self.buffer = kind(
+            **own,
             trainer_mode="colocate_async",
             trainer_config={},
             max_off_policy_threshold=THRESHOLD,
@@ -142,20 +144,14 @@ def test_refill_takes_finished_groups_within_its_bound(
     def differs(uid: str) -> bool:
         return (int(uid[1:]) * 37 + salt) % 100 < 100 * share
 
-    flight = Flight(lambda number: lasts[number % len(lasts)])
-    refill = Refill(
-        flight.buffer,
-        submit=flight.submit,
-        count=lambda batch: sum(differs(uid) for uid in taken(batch)),
-        target=target,
-        limit=limit,
-    )
+    flight = Flight(lambda number: lasts[number % len(lasts)], AsynchronousSampler, target=target, limit=limit)
+    flight.buffer.count = lambda batch: sum(differs(uid) for uid in taken(batch))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay_buffer, "tq", flight)
         flight.submit(P)
         for flight.step in (1, 2, 3):
             flight.submit(P)
-            batch, metrics = refill.sample(flight.step, "train", P)
+            batch, metrics = flight.buffer.sample(flight.step, "train", P)
             found = taken(batch)
             assert len(found) == metrics["rollout/groups_generated"] <= P + limit
             assert sum(map(differs, found)) >= target or len(found) == P + limit
@@ -188,15 +184,3 @@ def test_groups_that_all_fail_end_the_run(queue) -> None:
     flight.submit(P)
     with pytest.raises(RuntimeError, match="6 groups of step 1 failed without a trajectory"):
         flight.sample()
-
-
-def test_verl_builds_the_buffer_that_the_recipe_names() -> None:
-    from recipe_composition import composed
-    from verl.trainer.ppo.v1 import get_trainer_cls
-    from verl.trainer.ppo.v1.trainer_base import PPOTrainer
-
-    trainer = object.__new__(get_trainer_cls("ragen_async"))
-    trainer.config, trainer.trainer_mode = composed("nano/frozen_lake", "mode=async"), "colocate_async"
-    buffer = PPOTrainer._build_replay_buffer(trainer)
-    assert type(buffer).__name__ == OldestGroups.__name__
-    assert (buffer.max_off_policy_threshold, buffer.max_off_policy_strategy) == (THRESHOLD, "wait")

@@ -25,19 +25,15 @@ BLOCK = {
 }
 
 
-class Stream:
-    """Groups as they come off verl's data loader, and a buffer that has finished them at once.
+class Buffer:
+    """Groups as they come off verl's data loader, in a buffer that has finished them at once."""
 
-    Args:
-        differs: whether the group of a seed has returns that differ.
-    """
-
-    def __init__(self, differs) -> None:
+    def __init__(self) -> None:
         data = EnvDataset("env://train", None, OmegaConf.create({"ragen": BLOCK}))
         self.loader = StatefulDataLoader(data, batch_size=1, num_workers=0, drop_last=True, collate_fn=collate_fn)
-        self.iterator, self.differs, self.waiting, self.sizes = None, differs, [], []
+        self.iterator, self.waiting, self.sizes = None, [], []
 
-    def submit(self, count: int) -> None:
+    def refill_fn(self, count: int) -> None:
         self.iterator = self.iterator or iter(self.loader)
         self.sizes.append(count)
         self.waiting += [next(self.iterator)["extra_info"][0]["seed"] for _ in range(count)]
@@ -48,14 +44,26 @@ class Stream:
         keys = [f"{seed}_{rollout_index}_0" for seed in seeds for rollout_index in range(N)]
         return KVBatchMeta(partition_id=partition_id, keys=keys, tags=[{} for _ in keys]), {}
 
+
+class Stream(Refill, Buffer):
+    """The buffer with refill.
+
+    Args:
+        differs: whether the group of a seed has returns that differ.
+    """
+
+    def __init__(self, differs) -> None:
+        super().__init__(target=None, limit=0)
+        self.differs = differs
+
     def count(self, batch: KVBatchMeta) -> int:
         seeds = {int(key.split("_")[0]) for key in batch.keys}
         return sum(self.differs(seed) for seed in seeds)
 
     def step(self, target: int, limit: int) -> tuple[list[int], dict]:
-        self.submit(P)
-        refill = Refill(self, submit=self.submit, count=self.count, target=target, limit=limit)
-        batch, metrics = refill.sample(1, "train", P)
+        self.target, self.limit = target, limit
+        self.refill_fn(P)
+        batch, metrics = self.sample(1, "train", P)
         return list(dict.fromkeys(int(key.split("_")[0]) for key in batch.keys)), metrics
 
 
@@ -108,8 +116,9 @@ def test_resumed_run_goes_on_after_the_groups_of_the_refill() -> None:
 
 def test_validation_is_left_alone() -> None:
     stream = Stream(lambda seed: False)
-    stream.submit(3)
-    batch, metrics = Refill(stream, submit=stream.submit, count=stream.count, target=9, limit=9).sample(0, "val", 3)
+    stream.refill_fn(3)
+    stream.target, stream.limit = 9, 9
+    batch, metrics = stream.sample(0, "val", 3)
     assert len(batch) == 3 * N and metrics == {}
     assert stream.sizes == [3]
 

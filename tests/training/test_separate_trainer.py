@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from omegaconf import DictConfig
 from recipe_composition import changed, composed
 from refusals import refused
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
@@ -36,8 +37,13 @@ def test_too_few_devices_are_refused_before_ray_waits(cluster: dict[str, float])
 def test_a_step_of_several_updates_passes_verls_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     recipe = composed("nano/frozen_lake", "mode=separate", f"ragen.run.dir={tmp_path}")
     seen = []
-    monkeypatch.setattr(PPOTrainer, "__init__", lambda self, config: seen.append(mini_batch(config)))
-    monkeypatch.setattr(RagenSeparateTrainer, "config", recipe, raising=False)
+    verls = PPOTrainer.__init__
+
+    def seeing(self: PPOTrainer, config: DictConfig) -> None:
+        seen.append(mini_batch(config))
+        verls(self, config)
+
+    monkeypatch.setattr(PPOTrainer, "__init__", seeing)
     assert mini_batch(recipe) < recipe.data.train_batch_size
     RagenSeparateTrainer(recipe)
     assert seen == [recipe.data.train_batch_size]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-import verl.trainer.ppo.v1  # noqa: F401  (registers the plugin's trainer)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
@@ -18,9 +16,8 @@ from verl.trainer.ppo.core_algos import agg_loss
 from ragen_verl.config.filter import Filter
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.overrides import WorkerGroupProxy
+from ragen_verl.training.planner import Planner
 from ragen_verl.training.step_plan import ModelPass, StepPlan, rows_per_rank, spread_environments
-from ragen_verl.training.trainer_modes import RagenTrainer
-from ragen_verl.training.watchdog import Watchdog
 
 N, GROUPS = 4, 16
 PASS = st.builds(ModelPass, st.integers(1, 6), st.none() | st.integers(1, 20))
@@ -174,10 +171,10 @@ def test_ranks_get_equal_work_of_every_update() -> None:
     assert work[0] == work[1]
 
 
-# -- the trainer's sizes ----------------------------------------------------------------------------------------------
+# -- the planner's sizes ----------------------------------------------------------------------------------------------
 
 
-def trainer(
+def planner(
     kept: int,
     *,
     rows_each: int = 1,
@@ -186,12 +183,10 @@ def trainer(
     critic: bool = False,
     ranks: int = 1,
     **keys: object,
-) -> RagenTrainer:
-    """A trainer with a batch of `kept` trajectories in hand, without verl's set-up."""
+) -> Planner:
+    """A planner in a step that keeps `kept` trajectories."""
     block = {"ppo_mini_batch_size": mini, "ppo_micro_batch_size_per_gpu": micro, "use_dynamic_bsz": False}
-    made = object.__new__(RagenTrainer)
-    made._watchdog = Watchdog(0, Path())
-    made.config = OmegaConf.create(
+    config = OmegaConf.create(
         {
             "actor_rollout_ref": {
                 "actor": block,
@@ -201,10 +196,9 @@ def trainer(
             "critic": block | {"forward_micro_batch_size_per_gpu": 8},
         }
     )
-    made.use_critic, made.use_reference_policy = critic, False
-    made.ragen = SimpleNamespace(filter=Filter(**keys), train=SimpleNamespace(groups=GROUPS))
-    played = trajectories(*["Env"] * kept, members=1, rows=rows_each)
-    made._plan = StepPlan.of(played, ranks, made._passes(kept))
+    ragen = SimpleNamespace(filter=Filter(**keys), train=SimpleNamespace(groups=GROUPS))
+    made = Planner(config, ragen)
+    made.begin(trajectories(*["Env"] * kept, members=1, rows=rows_each), ranks, reference=False, critic=critic)
     return made
 
 
@@ -212,26 +206,26 @@ def trainer(
     ("kept", "updates"), [(64, 4), (48, 3), (32, 2), (16, 1), (8, 1), (2, 1), (39, 2), (40, 3), (41, 3), (128, 8)]
 )
 def test_proportional_updates_follow_the_kept_trajectories(kept: int, updates: int) -> None:
-    assert trainer(kept)._plan.passes["actor"].updates == updates
+    assert planner(kept).plan.passes["actor"].updates == updates
     # rows of one trajectory are no further trajectories
-    assert trainer(kept, rows_each=3)._plan.passes["actor"].updates == updates
+    assert planner(kept, rows_each=3).plan.passes["actor"].updates == updates
 
 
 @pytest.mark.parametrize("kept", [64, 48, 17, 8, 4])
 def test_constant_updates_do_not(kept: int) -> None:
-    made = trainer(kept, updates="constant")
-    assert made._plan.passes["actor"].updates == 4
-    assert made._get_required_batch_multiple(1) % 4 == 0
+    made = planner(kept, updates="constant")
+    assert made.plan.passes["actor"].updates == 4
+    assert made.plan.padded % 4 == 0
 
 
 @pytest.mark.parametrize("rows", [2, 13, 24, 40, 64])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_padded_size_serves_every_pass(rows: int, ranks: int) -> None:
-    made = trainer(rows, critic=True, ranks=ranks)
-    whole = made._get_required_batch_multiple(ranks)
+    made = planner(rows, critic=True, ranks=ranks)
+    whole = made.plan.padded
     assert rows <= whole and whole % ranks == 0
-    assert set(made._plan.passes) == {"actor", "critic", "old_log_prob", "values"}
-    assert all(one.fits(whole // ranks) for one in made._plan.passes.values())
+    assert set(made.plan.passes) == {"actor", "critic", "old_log_prob", "values"}
+    assert all(one.fits(whole // ranks) for one in made.plan.passes.values())
 
 
 class Workers:
@@ -243,25 +237,25 @@ class Workers:
 
 
 def test_an_update_is_told_its_real_rows_and_no_longer() -> None:
-    made = trainer(13)
-    made.actor_rollout_wg = workers = Workers()
-    assert made._get_required_batch_multiple(1) == 14
+    made = planner(13)
+    trainer = SimpleNamespace(actor_rollout_wg=(workers := Workers()))
+    assert made.plan.padded == 14
     rollout, actor = made.config.actor_rollout_ref.rollout, made.config.actor_rollout_ref.actor
     batch = KVBatchMeta(partition_id="train", keys=["a_0_0"], tags=[{}], extra_info={"global_batch_size": 14})
-    with made._cut("actor", "actor_rollout_wg", actor):
+    with made.cut(trainer, "actor", "actor_rollout_wg", actor):
         assert actor.ppo_mini_batch_size * rollout.n == 14
-        assert made.actor_rollout_wg.update_actor(batch) == "done"
+        assert trainer.actor_rollout_wg.update_actor(batch) == "done"
     assert workers.told == {"global_batch_size": 13.0, "micro_batch_size_per_gpu": 2, "use_dynamic_bsz": False}
     assert (actor.ppo_mini_batch_size, rollout.n) == (4, N)
-    assert made.actor_rollout_wg is workers
+    assert trainer.actor_rollout_wg is workers
 
 
 def test_workers_are_verls_again_after_an_error() -> None:
-    made = trainer(13)
-    made.actor_rollout_wg = workers = Workers()
-    with pytest.raises(KeyError), made._cut("actor", "actor_rollout_wg", made.config.actor_rollout_ref.actor):
+    made = planner(13)
+    trainer = SimpleNamespace(actor_rollout_wg=(workers := Workers()))
+    with pytest.raises(KeyError), made.cut(trainer, "actor", "actor_rollout_wg", made.config.actor_rollout_ref.actor):
         raise KeyError
-    assert made.actor_rollout_wg is workers
+    assert trainer.actor_rollout_wg is workers
     assert isinstance(workers, Workers) and not isinstance(workers, WorkerGroupProxy)
 
 
@@ -292,5 +286,5 @@ def test_padding_and_cuts_do_not_change_verls_losses(mode: str) -> None:
 @pytest.mark.parametrize(("kind", "factor"), [("linear", 0.25), ("sqrt", 0.5)])
 def test_loss_scale_is_the_kept_share_of_a_steps_trajectories(kind: str, factor: float) -> None:
     keys = {"strategy": "top_k", "loss_scaling": kind}
-    assert trainer(GROUPS * N // 4, **keys)._loss_scale() == factor
-    assert trainer(2 * GROUPS * N, **keys)._loss_scale() == 1
+    assert planner(GROUPS * N // 4, **keys).loss_scale() == factor
+    assert planner(2 * GROUPS * N, **keys).loss_scale() == 1

@@ -14,18 +14,13 @@ import torch
 import verl.trainer.ppo.padding_utils as padding_utils
 import verl.trainer.ppo.v1.trainer_base as trainer_base
 from memory_queue import MemoryQueue
-from recipe_composition import composed
+from trainers import trainer_of
 from verl.trainer.ppo.core_algos import AdaptiveKLController
 
-from ragen_verl.config import RagenConfig
-from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
-from ragen_verl.runs.folder import RunFolder
-from ragen_verl.training import advantages, batch, drift
+from ragen_verl.training import data_plane
 from ragen_verl.training.agent_loop import to_outputs
-from ragen_verl.training.monitoring import TrainingMonitor
 from ragen_verl.training.trainer_modes import RagenAsyncTrainer, RagenTrainer
-from ragen_verl.training.watchdog import Watchdog
 
 P, N = 4, 2
 ENGINE = SimpleNamespace(steps={"min_global_steps": 0, "max_global_steps": 0})
@@ -70,32 +65,26 @@ def rows_in_verl(trajectories: list[Trajectory]) -> dict[str, dict]:
 def make(tmp_path, monkeypatch):
     def trainer(trajectories: list[Trajectory], *overrides: str, kind: type = RagenTrainer) -> RagenTrainer:
         queue = MemoryQueue(rows_in_verl(trajectories))
-        for module in (trainer_base, padding_utils, batch, advantages, drift):
+        for module in (trainer_base, padding_utils, data_plane):
             monkeypatch.setattr(module, "tq", queue)
-        made = object.__new__(kind)
-        made._met, made._watchdog = InitialStates(), Watchdog(0, tmp_path / "error.txt")
-        made.config = composed(
-            "nano/frozen_lake",
+        made = trainer_of(
+            tmp_path,
             f"ragen.train.envs.0.groups={P}",
             f"actor_rollout_ref.rollout.n={N}",
             "actor_rollout_ref.actor.ppo_mini_batch_size=2",
             "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
             "algorithm=nano_grpo",
             "ragen.diagnostics.drift.bypass_freq=null",
-            f"ragen.run.dir={tmp_path}",
             *overrides,
+            kind=kind,
         )
-        made.ragen = RagenConfig.from_omegaconf(made.config)
-        made.folder = RunFolder(tmp_path)
-        made.monitor = TrainingMonitor(made.ragen, made.folder, tmp_path, kept=1.0)
-        made._reader, made._plan, made._empty_steps = batch.TrajectoryReader(), None, 0
         made.global_steps, made.total_training_steps, made.timing_raw = 1, 50, {"gen": 1.5}
-        made.use_critic = made.use_reference_policy = made.curr_step_profile = False
+        made.curr_step_profile = False
         made.actor_rollout_wg, made.queue = Actor(queue), queue
         made.tokenizer = SimpleNamespace(eos_token_id=9)
         made.checkpoint_manager = SimpleNamespace(sleep_replicas=lambda: None, abort_replicas=lambda: None)
         made.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
-        made.replay_buffer = SimpleNamespace(sample=lambda **_: (queue.batch(), {}))
+        monkeypatch.setattr(made.replay_buffer, "sample", lambda **_: (queue.batch(), {}))
         return made
 
     return trainer
@@ -137,7 +126,7 @@ def test_a_trajectory_without_a_turn_is_no_row_of_the_update(make) -> None:
     metrics = step(trainer)
     assert metrics["train/stop/context_full"] == 1 / 8
     assert "u0_0_0" not in trainer.actor_rollout_wg.keys and "u0_0_0" not in trainer.queue.rows
-    records = [json.loads(line) for line in (trainer.folder.path / "trajectories/train/000001.jsonl").open()]
+    records = [json.loads(line) for line in (trainer.recorder.folder.path / "trajectories/train/000001.jsonl").open()]
     assert records[0]["kept"] is False
 
 
@@ -173,12 +162,12 @@ def test_empty_steps_are_counted_and_end_the_run(make) -> None:
     assert metrics["early_stopped/empty_filtered_steps"] == 1.0
     assert trainer.total_training_steps == 2  # verl's loop ends with this step
     trainer._compute_metrics(None, metrics)
-    assert [row["step"] for row in trainer.folder.rows()] == [1, 2]
+    assert [row["step"] for row in trainer.recorder.folder.rows()] == [1, 2]
 
 
 def test_a_step_with_groups_starts_the_count_again(make) -> None:
     trainer = make(two_environments())
-    trainer._empty_steps = 1
+    trainer.selector.empty_steps = 1
     assert step(trainer)["rollout/consecutive_empty_after_filter_steps"] == 0.0
 
 
@@ -191,7 +180,7 @@ def test_a_steps_line_has_verls_metrics_and_the_verdict(make) -> None:
     rows = trainer.queue.batch()
     rows.tags = [tag | {"min_global_steps": 0, "max_global_steps": 0} for tag in rows.tags]
     trainer._compute_metrics(rows, metrics, trainer.timing_raw, 1, 0)
-    (line,) = trainer.folder.rows()
+    (line,) = trainer.recorder.folder.rows()
     assert line["critic/score/mean"] == 0.5 and line["timing_s/step"] == 2.0
     assert line["verdict/warnings"] == 0 and line["train/truncated"] == 1.0
 
@@ -220,7 +209,7 @@ def test_padding_does_not_move_the_coefficient_of_the_kl(make) -> None:
         trainer.kl_ctrl_in_reward = control = AdaptiveKLController(init_kl_coef=0.5, target_kl=0.1, horizon=100)
         batch_in_hand = trainer._balance_batch(trainer.queue.batch(), metrics={})
         extra = rows - len(batch_in_hand)
-        trainer._plan = SimpleNamespace(trajectories=trainer._plan.trajectories, rows=N, padded=rows)
+        trainer.planner.plan = SimpleNamespace(trajectories=trainer.planner.plan.trajectories, rows=N, padded=rows)
         batch_in_hand = padding_utils.upsample_batch_to_divisible_size(batch_in_hand, rows, 9)
         assert sum(tag.get("is_padding", False) for tag in batch_in_hand.tags) == extra
         for row in trainer.queue.rows.values():

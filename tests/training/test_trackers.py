@@ -8,17 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from trainers import trainer_of
 from verl.utils.tracking import Tracking, ValidationGenerationsLogger
 from wandb_file import history, table
 
-from ragen_verl.config import RagenConfig
-from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import RECORD, StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.training.trackers import FOLDERS, samples, write_inside
-from ragen_verl.training.trainer_modes import RagenTrainer
 
 VARIABLES = (*FOLDERS, "VERL_FILE_LOGGER_PATH", "VERL_FILE_LOGGER_ROOT")
 METRICS = {"train/success": 0.25, "train/FrozenLake/pass@4": 1.0, "val-env/FrozenLake/success": 0.5, "echo/shared": 0.1}
@@ -44,11 +41,9 @@ def record(env: str = "Lake", seed: int = 1, rollout_index: int = 0, **fields) -
 
 def evaluated(folder: RunFolder, backends: list[str], steps: range, shown: int) -> None:
     """The trainer's own validation metrics, on what verl hands over, with trackers that verl made."""
-    envs = [{"id": "FrozenLake-v0", "groups": 4}]
-    block = {"train": {"envs": envs, "seed": 10}, "val": {"envs": envs, "seed": 3}, "run": {"dir": str(folder.path)}}
-    trainer = object.__new__(RagenTrainer)
-    trainer._met, trainer.folder, trainer.ragen = InitialStates(), folder, RagenConfig.from_omegaconf(block)
-    trainer.config = OmegaConf.create({"trainer": {"log_val_generations": shown, "logger": backends}})
+    shape = ("ragen.train.envs=[{id: FrozenLake-v0, groups: 4}]", "ragen.val.envs=[{id: FrozenLake-v0, groups: 4}]")
+    trainer = trainer_of(folder.path, *shape, "ragen.train.seed=10", "ragen.val.seed=3")
+    trainer.config.trainer.log_val_generations, trainer.config.trainer.logger = shown, backends
     tracking = Tracking("a project", "a run", backends, config={"trainer": {}})
     trainer.validation_generations_logger = ValidationGenerationsLogger("a project", "a run")
     failed = {"stop_reason": StopReason.ENV_ERROR, "turns": [], "error": "no <b>markup</b>"}

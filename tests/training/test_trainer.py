@@ -9,17 +9,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 import verl.trainer.ppo.v1
-from omegaconf import OmegaConf
 from saved_checkpoints import cut, save
+from trainers import trainer_of
 
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.checkpoints import pointed_at
 from ragen_verl.training.agent_loop import RECORD, to_outputs
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.step_plan import ModelPass, StepPlan
-from ragen_verl.training.watchdog import Watchdog
-
-RagenTrainer = verl.trainer.ppo.v1.get_trainer_cls("ragen_sync")
+from ragen_verl.training.trainer import AgentTrainer
 
 
 def output_of(trajectory: Trajectory):
@@ -73,12 +71,11 @@ class Workers:
         self.carried = dict(batch.extra_info)
 
 
-def test_a_pass_of_the_critic_has_the_recipes_micro_batches() -> None:
-    trainer, workers = RagenTrainer.__new__(RagenTrainer), Workers()
-    trainer._watchdog = Watchdog(0, Path())
+def test_a_pass_of_the_critic_has_the_recipes_micro_batches(tmp_path: Path) -> None:
+    trainer, workers = trainer_of(tmp_path), Workers()
     trainer.critic_wg = workers
     passes = {"values": ModelPass(1, 4), "critic": ModelPass(2, None)}
-    trainer._plan = StepPlan(TrajectoryBatch((), (), ()), ranks=1, passes=passes, per_rank=8)
+    trainer.planner.plan = StepPlan(TrajectoryBatch((), (), ()), ranks=1, passes=passes, per_rank=8)
     for name, expected in (("values", (4, False)), ("critic", (None, True))):
         with trainer._cut(name, "critic_wg"):
             trainer.critic_wg.infer_batch(SimpleNamespace(extra_info={}))
@@ -86,22 +83,20 @@ def test_a_pass_of_the_critic_has_the_recipes_micro_batches() -> None:
     assert trainer.critic_wg is workers
 
 
-def test_leaving_the_adapter_out_is_for_the_reference_alone(monkeypatch) -> None:
+def test_leaving_the_adapter_out_is_for_the_reference_alone(monkeypatch, tmp_path: Path) -> None:
     def leave_out(self, batch, metrics):
         batch.extra_info["no_lora_adapter"] = True
         return batch
 
     monkeypatch.setattr(verl.trainer.ppo.v1.PPOTrainer, "_compute_ref_log_prob", leave_out)
-    trainer = RagenTrainer.__new__(RagenTrainer)
-    trainer._watchdog = Watchdog(0, Path())
+    trainer = trainer_of(tmp_path)
     trainer.ref_in_actor, trainer.actor_rollout_wg = True, Workers()
-    trainer._plan = StepPlan(TrajectoryBatch((), (), ()), ranks=1, passes={"ref": ModelPass()}, per_rank=8)
+    trainer.planner.plan = StepPlan(TrajectoryBatch((), (), ()), ranks=1, passes={"ref": ModelPass()}, per_rank=8)
     assert trainer._compute_ref_log_prob(SimpleNamespace(extra_info={}), {}).extra_info == {}
 
 
-def saver(folder: Path, step: int) -> RagenTrainer:
-    trainer = RagenTrainer.__new__(RagenTrainer)
-    trainer.config = OmegaConf.create({"trainer": {"resume_mode": "auto", "default_local_dir": str(folder)}})
+def saver(folder: Path, step: int) -> AgentTrainer:
+    trainer = trainer_of(folder / "run", "trainer.resume_mode=auto", f"trainer.default_local_dir={folder}")
     trainer.global_steps = step
     return trainer
 
@@ -118,7 +113,7 @@ def test_verl_loads_the_newest_checkpoint_that_is_whole(monkeypatch, tmp_path: P
 
 
 def test_a_checkpoint_that_verl_cannot_finish_is_removed(monkeypatch, tmp_path: Path) -> None:
-    def stop_half_way(self: RagenTrainer) -> None:
+    def stop_half_way(self: AgentTrainer) -> None:
         cut(save(tmp_path, self.global_steps) / "data.pt")
         raise RuntimeError("the disk is slow today")
 

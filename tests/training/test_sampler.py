@@ -16,7 +16,7 @@ REFILL = "ragen.filter={strategy: top_k, value: 0.5, on_empty: refill, refill_gr
 
 
 @pytest.mark.parametrize("mode", KINDS)
-def test_verl_builds_the_sampler_of_each_mode_with_the_recipes_refill(mode: str, tmp_path: Path) -> None:
+def test_verl_builds_the_sampler_of_each_mode_with_refill(mode: str, tmp_path: Path) -> None:
     built = trainer_of(tmp_path, f"mode={mode}", REFILL, kind=KINDS[mode]).replay_buffer
     assert isinstance(built, OldestGroups) == isinstance(built, ReplayBufferAsync) == (mode != "sync")
     assert (built.target, built.limit) == (3, 5)

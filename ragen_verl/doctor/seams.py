@@ -31,6 +31,8 @@ DATA = (
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorker._run_agent_loop",
     "verl.trainer.ppo.v1.agent_loop_tq.AgentLoopWorkerTQ",
     "verl.trainer.ppo.v1.replay_buffer.ReplayBuffer",
+    "verl.trainer.ppo.v1.trainer_base.PPOTrainer._add_prompts_to_generate",
+    "verl.trainer.ppo.v1.trainer_base.PPOTrainer._build_replay_buffer",
     "verl.trainer.ppo.v1.trainer_base.PPOTrainer.fit",
     "verl.trainer.ppo.v1.trainer_base.PPOTrainer.step",
     "verl.trainer.sft_trainer.SFTTrainer",

@@ -37,12 +37,9 @@ class AgentTrainer(PPOTrainer):
 
     Args:
         config: the whole verl configuration with its `ragen` block.
-
-    Attributes:
-        mode: verl's name of the trainer that a subclass is built on.
     """
 
-    mode: ClassVar[str]
+    mode: ClassVar[str]  # verl's name of the trainer that a subclass is built on
 
     def __init__(self, config: DictConfig) -> None:
         self.ragen = RagenConfig.from_omegaconf(config)

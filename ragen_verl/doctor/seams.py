@@ -24,7 +24,7 @@ from ragen_verl.verl_files import Definition, file, imported, resolve
 
 __all__ = ["DATA", "differences", "installed", "record", "recorded", "used"]
 
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGES = ("ragen_verl", "ragen_lab")
 _RECORD = Path(__file__).with_name("seams.json")
 DATA = (
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorker._agent_loop_postprocess",
@@ -46,8 +46,14 @@ _IN_PARTS = {"verl.trainer.ppo.v1.trainer_base.PPOTrainer"}
 
 def used() -> list[str]:
     """Full names of everything of verl that this package builds on, sorted."""
+<<<<<<< HEAD
     names = {*DATA, *_patched()}
     for path in _PACKAGE.rglob("*.py"):
+=======
+    names = set(DATA)
+    specs = filter(None, map(find_spec, _PACKAGES))
+    for path in (path for spec in specs for path in Path(spec.submodule_search_locations[0]).rglob("*.py")):
+>>>>>>> ba35c35 (The sampler is one file, the passes are the planner's, and the seams of the laboratory are recorded again)
         text = path.read_text("utf-8")
         if not re.search(r"\bverl\b", text):  # as a word, which `ragen_verl` is not
             continue

@@ -17,6 +17,7 @@ verl's `rollout_corr/*` have the distance of all rows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from ragen_verl.diagnostics.drift import THRESHOLD, token_drift
 from ragen_verl.training import data_plane
-from ragen_verl.training.data_plane import Batch, with_settings
+from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.staleness import fresh_rows
 
 __all__ = ["batch_drift", "drift_of_rows"]
@@ -46,7 +47,7 @@ def batch_drift(
     """
     if actor is not None:
         settings = {"calculate_entropy": False, "compute_loss": False, "temperature": temperature}
-        actor.compute_log_prob(with_settings(batch, **settings))
+        actor.compute_log_prob(replace(batch, extra_info={**batch.extra_info, **settings}))  # those of `batch` stay
     keys = fresh_rows(batch, step)
     if not keys:
         return {}

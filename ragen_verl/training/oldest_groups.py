@@ -1,6 +1,6 @@
 """verl's buffer of the asynchronous trainers, handing over the groups that were submitted first among those that ended.
 
-A group is handed over whole: when the last of its trajectories has ended. `ragen_verl.training.refill` tops a step up
+A group is handed over whole: when the last of its trajectories has ended. `ragen_verl.training.sampler` tops a step up
 from the same buffer, so extra groups are bounded, measured and written down as in the synchronous trainer; verl's own
 filter (`algorithm.filter_groups`) would delete them unseen, and without a bound.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -12,11 +13,10 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.training.batch import TrajectoryBatch, weigh_advantages
 from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.losses import TURN_MEAN, turn_weights
-from ragen_verl.training.model_passes import passes
 from ragen_verl.training.overrides import carrying, configured
-from ragen_verl.training.step_plan import StepPlan
+from ragen_verl.training.step_plan import ModelPass, StepPlan
 
-__all__ = ["Planner", "turns_weighed_here"]
+__all__ = ["Planner", "passes", "turns_weighed_here"]
 
 
 class Planner:
@@ -25,25 +25,15 @@ class Planner:
     Args:
         config: verl's whole configuration.
         ragen: its `ragen` block.
-
-    Attributes:
-        plan: the plan of the current step.
     """
 
-    plan: StepPlan
+    plan: StepPlan  # of the current step
 
     def __init__(self, config: DictConfig, ragen: RagenConfig) -> None:
         self.config, self.ragen = config, ragen
 
     def begin(self, trained: TrajectoryBatch, ranks: int, *, reference: bool, critic: bool) -> StepPlan:
-        """Make the plan for these trajectories.
-
-        Args:
-            trained: at least one.
-            ranks: data-parallel ranks.
-            reference: whether there is a reference policy.
-            critic: whether there is a critic.
-        """
+        """Make the plan for these trajectories, at least one, and for so many data-parallel ranks; see `passes`."""
         wanted = passes(self.config, self.ragen, len(trained), reference=reference, critic=critic)
         self.plan = StepPlan.of(trained, ranks, wanted)
         return self.plan
@@ -101,3 +91,36 @@ def turns_weighed_here(config: DictConfig) -> AbstractContextManager[None]:
     policy_loss = config.actor_rollout_ref.actor.policy_loss
     mode = "vanilla" if policy_loss.loss_mode == TURN_MEAN else policy_loss.loss_mode
     return configured(policy_loss, loss_mode=mode)
+
+
+def passes(config: DictConfig, ragen: RagenConfig, kept: int, *, reference: bool, critic: bool) -> dict[str, ModelPass]:
+    """Name -> pass, in the order in which a step makes them.
+
+    Args:
+        config: the whole verl configuration.
+        ragen: its `ragen` block.
+        kept: trajectories that the update sees.
+        reference: whether there is a reference policy.
+        critic: whether there is a critic.
+    """
+    model, rollout, block = config.actor_rollout_ref, config.actor_rollout_ref.rollout, config.critic
+    actor, ref = model.actor, model.ref
+    wanted = {
+        "actor": (actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, _updates(actor, ragen, kept, rollout.n)),
+        # also in bypass mode, where the distance from the engine is measured by such a pass
+        "old_log_prob": (actor.use_dynamic_bsz, rollout.log_prob_micro_batch_size_per_gpu, 1),
+    }
+    if reference:
+        wanted["ref"] = (ref.log_prob_use_dynamic_bsz, ref.log_prob_micro_batch_size_per_gpu, 1)
+    if critic:
+        updates = _updates(block, ragen, kept, rollout.n)
+        wanted["critic"] = (block.use_dynamic_bsz, block.ppo_micro_batch_size_per_gpu, updates)
+        wanted["values"] = (block.use_dynamic_bsz, block.forward_micro_batch_size_per_gpu, 1)
+    return {name: ModelPass(updates, None if packed else micro) for name, (packed, micro, updates) in wanted.items()}
+
+
+def _updates(block: DictConfig, ragen: RagenConfig, kept: int, members: int) -> int:
+    """Optimiser updates per epoch: as in a step that keeps everything, or in proportion, rounded, one at least."""
+    if ragen.filter.updates == "constant":
+        return ragen.train.groups // block.ppo_mini_batch_size
+    return max(1, math.floor(kept / (block.ppo_mini_batch_size * members) + 0.5))

@@ -28,18 +28,7 @@ _SPLITS = {"val": HELD_OUT, "generalisation": GENERALISATION}
 
 
 class Recorder:
-    """Writes the folder of a run while it trains.
-
-    Args:
-        config: verl's whole configuration.
-        ragen: its `ragen` block.
-
-    Attributes:
-        folder: the run's folder.
-        monitor: the diagnostics.
-        watchdog: ends the run if a part of it takes too long.
-        met: the initial states that occurred in training.
-    """
+    """Writes the folder of a run while it trains; `config` is verl's, with the recipe's `ragen` block."""
 
     def __init__(self, config: DictConfig, ragen: RagenConfig) -> None:
         self.config, self.ragen = config, ragen
@@ -55,11 +44,8 @@ class Recorder:
         """A context for verl's training loop: before it the folder is opened, after it the summary is written.
 
         With `trainer.val_only` the newest checkpoint, or the model if there is none, is evaluated, and all other files
-        of the folder stay as they are.
-
-        Args:
-            step: the step of the checkpoint that was loaded, 0 without one.
-            workers: Ray actors that must not die.
+        of the folder stay as they are. `step` is that of the checkpoint that was loaded, 0 without one; `workers` are
+        Ray actors that must not die.
         """
         trainer, evaluates = self.config.trainer, self.config.trainer.val_only
         write_inside(self.folder.path, step, trainer.logger)
@@ -84,10 +70,7 @@ class Recorder:
         self.folder.write_phase(phase)
 
     def played(self, step: int, played: TrajectoryBatch, kept: Collection[int]) -> dict[str, float]:
-        """Write all trajectories of a step, and whether the update sees them.
-
-        Returns:
-            The metrics `train/...`.
+        """Write all trajectories of a step, and whether the update sees them; the metrics `train/...`.
 
         Raises:
             RuntimeError: all of them failed.
@@ -127,15 +110,9 @@ class Recorder:
         return reason
 
     def evaluation(self, step: int, records: Sequence[dict[str, Any]], tables: Any) -> dict[str, float]:
-        """Write the trajectories of an evaluation.
+        """Write the trajectories of an evaluation; its metrics `val-env/...` and `generalisation/...`.
 
-        Args:
-            step: the step after which it was made.
-            records: the trajectories of all splits.
-            tables: verl's logger of trajectories, which gets as many as `trainer.log_val_generations` says.
-
-        Returns:
-            The metrics `val-env/...` and `generalisation/...`.
+        verl's logger of trajectories (`tables`) gets as many of them as `trainer.log_val_generations` says.
         """
         if most := self.config.trainer.log_val_generations:
             tables.log(self.config.trainer.logger, samples(records, most), step)

@@ -30,15 +30,12 @@ class Selector:
         config: verl's whole configuration.
         ragen: its `ragen` block.
         reader: reads the rows of a step; the sampler, which may have read them before, has the same one.
-
-    Attributes:
-        empty_steps: how many steps in a row, up to the current one, were left without a group.
     """
 
     def __init__(self, config: DictConfig, ragen: RagenConfig, reader: TrajectoryReader) -> None:
         self.filter, self.reader = ragen.filter, reader
         self.rule = ragen.filter.rule(ragen.train.groups, config.actor_rollout_ref.rollout.n)
-        self.empty_steps = 0
+        self.empty_steps = 0  # in a row, up to the current one
 
     def choose(self, batch: Batch) -> tuple[TrajectoryBatch, list[int], dict[str, Any]]:
         """Read the trajectories of a step and apply the filter.

@@ -14,7 +14,7 @@ from memory_queue import MemoryQueue
 from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.training import data_plane
 from ragen_verl.training.batch import TrajectoryReader, entropies, fill_tokens, keep_rows, weigh_advantages
-from ragen_verl.training.data_plane import TransferQueue, joined, with_settings
+from ragen_verl.training.data_plane import DataPlane, joined
 from ragen_verl.training.drift import batch_drift
 
 LENGTHS = {"u_0_0": 4, "u_1_0": 2, "v_0_0": 3, "v_0_1": 1, "v_1_0": 3}
@@ -99,7 +99,6 @@ def a_step(batch: Any) -> dict[str, Any]:
     fill_tokens(batch, trained)
     found["tokens"] = [record["turns"] for record in trained.records]
     found["rows"] = data_plane.current.get(batch, batch.keys, ["advantages", "nobody_has_it"])
-    found["settings"] = with_settings(batch, two=2).extra_info, batch.extra_info
     halves = [batch.select_keys(batch.keys[:1]), batch.select_keys(batch.keys[1:])]
     found["joined"] = joined(*halves).keys
     return found
@@ -144,7 +143,7 @@ def test_a_step_without_transfer_queue_is_the_same(without: dict[str, Any], monk
 
 @pytest.mark.train
 def test_a_step_with_the_real_transfer_queue_is_the_same(without: dict[str, Any], transfer_queue: Any) -> None:
-    assert isinstance(data_plane.current, TransferQueue)
+    assert isinstance(data_plane.current, DataPlane)
     assert plain(a_step(names(data_plane.Batch))) == without
     left = transfer_queue.kv_list("train")["train"]
     assert sorted(left) == sorted(set(LENGTHS) - {"u_1_0"})

@@ -14,7 +14,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from ragen_verl.config import RagenConfig
 from ragen_verl.filter import select
 from ragen_verl.training.dataset import EnvDataset
-from ragen_verl.training.refill import Refill, informative, round_size
+from ragen_verl.training.sampler import Refill, informative, round_size
 
 P, N = 8, 2
 BLOCK = {

@@ -22,7 +22,7 @@ from pathlib import Path
 from ragen_verl.patches import PATCHES
 from ragen_verl.verl_files import Definition, file, imported, resolve
 
-__all__ = ["DATA", "differences", "installed", "record", "recorded", "used"]
+__all__ = ["DATA", "differences", "installed", "record", "recorded", "used", "users"]
 
 _PACKAGES = ("ragen_verl", "ragen_lab")
 _RECORD = Path(__file__).with_name("seams.json")
@@ -46,22 +46,25 @@ _IN_PARTS = {"verl.trainer.ppo.v1.trainer_base.PPOTrainer"}
 
 def used() -> list[str]:
     """Full names of everything of verl that this package builds on, sorted."""
-<<<<<<< HEAD
-    names = {*DATA, *_patched()}
-    for path in _PACKAGE.rglob("*.py"):
-=======
-    names = set(DATA)
-    specs = filter(None, map(find_spec, _PACKAGES))
+    return sorted({found[0] for name in {*DATA, *users()} if (found := resolve(name))} - _IN_PARTS)
+
+
+def users() -> dict[str, set[Path]]:
+    """What the code of the layer and of the laboratory names of verl -> the files that do."""
+    found: dict[str, set[Path]] = {}
+    for name, path in _patched():
+        found.setdefault(name, set()).add(path)
+    specs = [spec for package in _PACKAGES if (spec := find_spec(package))]
     for path in (path for spec in specs for path in Path(spec.submodule_search_locations[0]).rglob("*.py")):
->>>>>>> ba35c35 (The sampler is one file, the passes are the planner's, and the seams of the laboratory are recorded again)
         text = path.read_text("utf-8")
         if not re.search(r"\bverl\b", text):  # as a word, which `ragen_verl` is not
             continue
         tree = ast.parse(text)
         known = imported(tree)
-        names |= set(_touched(tree, known))
-        names |= {name for one in ast.walk(tree) if isinstance(one, ast.ClassDef) for name in _inherited(one, known)}
-    return sorted({found[0] for name in names if (found := resolve(name))} - _IN_PARTS)
+        classes = (one for one in ast.walk(tree) if isinstance(one, ast.ClassDef))
+        for name in (*_touched(tree, known), *(name for one in classes for name in _inherited(one, known))):
+            found.setdefault(name, set()).add(path)
+    return found
 
 
 def installed() -> dict[str, dict[str, str] | None]:
@@ -74,7 +77,7 @@ def differences() -> list[str]:
     then, now = recorded()["seams"], installed()
     found = []
     for name in sorted({*then, *now}):
-        before, after = then.get(name), now.get(name)
+        before, after = then.get(name), now.get(name) or _described(name)
         if before == after or before is None:
             continue
         if after is None:
@@ -128,14 +131,15 @@ def _inherited(node: ast.ClassDef, known: dict[str, str]) -> Iterator[str]:
             yield from (f"{known[ast.unparse(base)]}.{name}" for name in own | called)
 
 
-def _patched() -> Iterator[str]:
-    """The attributes that the patches of verl use of their argument, the imported module."""
+def _patched() -> Iterator[tuple[str, Path]]:
+    """The attributes that the patches of verl use of their argument, the imported module; and the patch's file."""
     for patch in (one for one in PATCHES if one.module.startswith("verl.")):
         file, _, name = patch.function.partition(":")
-        tree = ast.parse(Path(find_spec(file).origin).read_text("utf-8"))
+        path = Path(find_spec(file).origin)
+        tree = ast.parse(path.read_text("utf-8"))
         functions = {one.name: one for one in tree.body if isinstance(one, ast.FunctionDef)}
         for one in (functions[name], *_handed_on(functions[name], functions)):
-            yield from _touched(one, {one.args.args[0].arg: patch.module})
+            yield from ((name, path) for name in _touched(one, {one.args.args[0].arg: patch.module}))
 
 
 def _handed_on(patch: ast.FunctionDef, functions: dict[str, ast.FunctionDef]) -> Iterator[ast.FunctionDef]:

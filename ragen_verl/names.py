@@ -17,6 +17,8 @@ __all__ = [
     "ENTROPY",
     "EPISODES",
     "ESTIMATOR",
+    "FAILED",
+    "FIRST_ERROR",
     "FORMAT_VALID",
     "GENERALISATION",
     "GRADIENT_NORM",
@@ -78,6 +80,9 @@ PARTS = "reward/"
 
 RECURRING, UNSEEN = "recurring", "unseen_"
 """On a held-out split: trajectories whose first observation occurred in training; the prefix of means over others."""
+
+FAILED, FIRST_ERROR = "train/excluded_ratio", "train/first_error"
+"""Share of a step's episodes that ended in an error, and the text of the first one, in metrics.jsonl alone."""
 
 TRAIN, HELD_OUT, GENERALISATION = "train", "val-env", "generalisation"
 """Prefixes of the metrics of the three splits, as RAGEN writes them."""

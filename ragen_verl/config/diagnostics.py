@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen_verl.config.probes import GradientSignal, MutualInformation
-from ragen_verl.config.schema import POSITIVE, at_least, one_of
+from ragen_verl.config.schema import FRACTION, POSITIVE, at_least, one_of
 
 __all__ = ["Diagnostics", "Drift", "Stop"]
 
@@ -61,6 +61,7 @@ class Stop:
             ten; RAGEN-2's paper says 5, its code 10.
         low_validation_success: consecutive evaluations with a success below 1 % in some environment; RAGEN-2: 5.
         after_collapse: steps that a run goes on after the verdict has called it collapsed.
+        failed_episodes: the share of failed episodes in three steps in a row above which the run ends.
     """
 
     on_warning: str = field(default="continue", metadata=one_of("continue", "stop"))
@@ -68,3 +69,4 @@ class Stop:
     reward_variance_collapse: int | None = field(default=None, metadata=at_least(1))
     low_validation_success: int | None = field(default=None, metadata=at_least(1))
     after_collapse: int | None = field(default=None, metadata=at_least(0))
+    failed_episodes: float | None = field(default=0.5, metadata=FRACTION)

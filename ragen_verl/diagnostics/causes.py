@@ -22,6 +22,8 @@ from ragen_verl.names import (
     DRIFT,
     EFFECTIVE_SAMPLES,
     ENTROPY,
+    FAILED,
+    FIRST_ERROR,
     FORMAT_VALID,
     GRADIENT_NORM,
     NOT_FINITE,
@@ -39,6 +41,7 @@ from ragen_verl.numerics import ZERO_STD
 __all__ = [
     "entropy_collapse",
     "entropy_explosion",
+    "episodes_failed",
     "format_collapse",
     "gradient_spike",
     "length_collapse",
@@ -169,6 +172,25 @@ def not_finite(trace: Trace) -> Evidence | None:
     """Loss or gradient is no number, so verl leaves the update out; no baseline, as the first step can be such."""
     now = min(trace[NOT_FINITE].last(_NOT_FINITE_STEPS), default=0.0)
     return Evidence(NOT_FINITE, None, now, "losses and gradient norms of a step") if now > 0 else None
+
+
+_FAILED_SHARE, _FAILED_STEPS = 0.05, 3  # a mean over the last steps
+
+
+@cause(
+    "episodes_failed",
+    reads=(FAILED, FIRST_ERROR),
+    advice='Mend the environment or its server: `ragen-verl env check ID` finds such errors, isolation = "process" '
+    "keeps episodes apart, ragen.rollout.step_timeout gives them more time. The update never sees the episodes that "
+    "fail, which are seldom a random choice; ragen.stop.failed_episodes ends a run with too many.",
+)
+def episodes_failed(trace: Trace) -> Evidence | None:
+    """Episodes end in an error of environment or engine and are left out; no baseline, as it may be so from step 1."""
+    last = trace[FAILED].values[-_FAILED_STEPS:]
+    share = sum(last) / len(last) if last else 0.0
+    if share < _FAILED_SHARE or not last[-1]:
+        return None
+    return Evidence(FAILED, None, share, f"first error: {trace.texts.get(FIRST_ERROR, 'unknown')}")
 
 
 _GRAD_HIGH = 10.0  # FrozenLake-GRPO and Bandit-PPO reach 4 to 5 times their start and continue to learn

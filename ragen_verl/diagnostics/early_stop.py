@@ -3,6 +3,10 @@
 reward_variance_collapse   the in-group std of returns stays below 10 % of the mean of its first ten steps
 low_validation_success     held-out success of some environment stays below 1 %
 
+And one of this package:
+
+failed_episodes            more than this share of the episodes fail, in three steps in a row
+
 Its third rule, empty_filtered_steps, is the filter's own: `ragen.filter.on_empty` and `stop_after`.
 
 They are coarser than the verdict's rules and fire later. They exist so that a rerun of RAGEN-2 ends where RAGEN-2 ends.
@@ -16,13 +20,14 @@ from typing import Any
 
 from ragen_verl.config.diagnostics import Stop
 from ragen_verl.diagnostics.series import number
-from ragen_verl.names import EARLY_STOPPED, EMPTY_STEP, HELD_OUT, REWARD_STD, SUCCESS
+from ragen_verl.names import EARLY_STOPPED, EMPTY_STEP, FAILED, HELD_OUT, REWARD_STD, SUCCESS
 
 __all__ = ["EarlyStop"]
 
 _BASELINE_STEPS = 10  # the baseline is the mean of these steps; a step in which the filter kept nothing does not count
 _STD_RATIO = 0.1
 _LOW_SUCCESS = 0.01
+_FAILED_STEPS = 3
 
 
 class EarlyStop:
@@ -38,6 +43,7 @@ class EarlyStop:
         self._baseline: list[float] = []
         self._low_std = 0
         self._low_success: dict[str, int] = {}
+        self._failed = 0
 
     def update(self, metrics: Mapping[str, Any]) -> str | None:
         """Take one step's metrics; return the name of the first rule that ever applied, or None.
@@ -55,6 +61,9 @@ class EarlyStop:
                 value = number(metrics, name)
                 low = value is not None and value < _LOW_SUCCESS
                 self._low_success[name] = self._low_success.get(name, 0) + 1 if low else 0
+        failed, most = number(metrics, FAILED), self.config.failed_episodes
+        if failed is not None and most is not None:
+            self._failed = self._failed + 1 if failed > most else 0
         self.reason = self.reason or self._rule()
         return self.reason
 
@@ -73,7 +82,7 @@ class EarlyStop:
             limit = getattr(self.config, name)
             if limit is not None and count >= limit:
                 return name
-        return None
+        return "failed_episodes" if self._failed >= _FAILED_STEPS else None
 
     def metrics(self) -> dict[str, float]:
         """`early_stopped/{rule}` with the value 1 for the rule that applied; empty while none did."""

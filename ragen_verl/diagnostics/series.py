@@ -182,11 +182,16 @@ class Series:
 
 
 class Trace:
-    """The metrics of a run that the rules read, each as a `Series`; an absent metric is an empty series."""
+    """The metrics of a run that the rules read, each as a `Series`; an absent metric is an empty series.
+
+    Attributes:
+        texts: the latest value of each metric that is a text.
+    """
 
     def __init__(self, baseline: int = BASELINE, window: int = WINDOW) -> None:
         self._sizes = (baseline, window)
         self._series: dict[str, Series] = {}
+        self.texts: dict[str, str] = {}
 
     def __getitem__(self, metric: str) -> Series:
         if metric not in self._series:
@@ -205,6 +210,7 @@ class Trace:
 
     def add(self, metrics: Mapping[str, Any], names: frozenset[str]) -> None:
         """Append one step's values of the metrics in `names`; a value that is missing or not finite is left out."""
+        self.texts |= {name: one for name in names if isinstance(one := metrics.get(name), str)}
         found = {name: value for name in names if (value := number(metrics, name)) is not None}
         errors = {
             rate: _binomial_error(found[rate], found[count])

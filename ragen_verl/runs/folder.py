@@ -43,6 +43,7 @@ from ragen_verl.names import (
     STEP_SECONDS,
     SUCCESS,
     TEST_SECONDS,
+    TRAIN,
     UNSEEN,
     VALID,
 )
@@ -193,6 +194,7 @@ class RunFolder:
             "recipe": recipe,
             "seed": seed,
             "steps": steps[-1]["step"] if steps else 0,
+            "failed_episodes": int(sum(row.get(f"{TRAIN}/excluded", 0.0) for row in steps)),
             "seconds": round(sum(row.get(STEP_SECONDS, 0.0) + row.get(TEST_SECONDS, 0.0) for row in steps), 1),
             "before": _held_out(held_out[0]) if held_out else None,
             "after": _held_out(held_out[-1]) if len(held_out) > 1 else None,

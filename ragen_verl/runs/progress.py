@@ -15,6 +15,7 @@ from rich.table import Table
 
 from ragen_verl.names import (
     EPISODES,
+    FAILED,
     GENERALISATION,
     HELD_OUT,
     HELD_OUT_SUCCESS,
@@ -102,7 +103,8 @@ class ProgressDisplay:
         held_out = "" if self._held_out is None else f"held-out success {self._held_out:.1%}"
         if TRAIN_SUCCESS not in row:
             return held_out or "evaluated"
-        shown = [f"training success {row[TRAIN_SUCCESS]:.1%}", held_out, _verdict(self._folder)]
+        failed = f"{share:.0%} of the episodes failed" if (share := row.get(FAILED)) else ""
+        shown = [f"training success {row[TRAIN_SUCCESS]:.1%}", held_out, failed, _verdict(self._folder)]
         return ", ".join(one for one in (*shown, f"{row.get(STEP_SECONDS, 0):.1f} s a step") if one)
 
 
@@ -110,6 +112,7 @@ def result_table(folder: RunFolder) -> Table:
     """The results before, at best and after on the held-out seeds, and the time of the run."""
     summary = json.loads(folder.summary.read_text())
     took = f"{summary['steps']} steps in {summary['seconds']:.0f} s"
+    failed = summary.get("failed_episodes")
     table = Table(title=f"{summary['recipe']}, seed {summary['seed']}: {took}")
     best = summary.get("best")
     when = {"before": "before", "best": f"best (step {best['step']})" if best else "best", "after": "after"}
@@ -117,6 +120,8 @@ def result_table(folder: RunFolder) -> Table:
         table.add_column(name, justify="right" if name else "left")
     for label, key in _ROWS.items():
         table.add_row(label, *(f"{summary[one][key]:.3f}" if summary.get(one) else "-" for one in when))
+    if failed:
+        table.add_row("failed episodes", "", "", str(failed))
     return table
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, open_dict
 
 from ragen_verl.config import RagenConfig
-from ragen_verl.names import ACTOR, ENTROPY, GENERALISATION, HELD_OUT, TRAIN
+from ragen_verl.names import ACTOR, ENTROPY, FIRST_ERROR, GENERALISATION, HELD_OUT, TRAIN
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import RECORD
@@ -25,6 +25,9 @@ from ragen_verl.training.watchdog import Watchdog
 __all__ = ["Recorder", "trajectories_of"]
 
 _SPLITS = {"val": HELD_OUT, "generalisation": GENERALISATION}
+
+_TEXT = 300
+"""Characters of an error that are shown with a step."""
 
 
 class Recorder:
@@ -102,8 +105,11 @@ class Recorder:
         self.watchdog.expect(f"the end of step {step}: logging, a checkpoint or an evaluation")
         if ENTROPY not in metrics and f"{ACTOR}/entropy_loss" in metrics:
             metrics[ENTROPY] = metrics[f"{ACTOR}/entropy_loss"]  # with the engine's log-probs no other pass has it
+        if errors := [record["error"] for record in self._records if record["excluded"] and record["error"]]:
+            metrics[FIRST_ERROR] = " ".join(errors[0].split())[:_TEXT]
         reason = self.monitor.step(step, metrics)
         self.folder.log(step, metrics)
+        metrics.pop(FIRST_ERROR, None)  # trackers take numbers
         self.monitor.updates.check(step)
         if reason:
             print(reason)

@@ -165,3 +165,11 @@ def test_configuration_is_typed() -> None:
     ]:
         with pytest.raises(RecipeError, match=words.replace("?", r"\?")):
             parse(block, data, "ragen.x")
+
+
+@given(st.lists(st.sampled_from([0.0, 0.5, 0.6, 1.0]), max_size=12))
+def test_too_many_failed_episodes_in_a_row_end_a_run(shares: list[float]) -> None:
+    runs = [at + 3 for at in range(len(shares) - 2) if min(shares[at : at + 3]) > 0.5]
+    lines = [{"step": step, "train/excluded_ratio": share} for step, share in enumerate(shares, 1)]
+    assert early_stop(lines, Stop()) == ((runs[0], "failed_episodes") if runs else None)
+    assert early_stop(lines, Stop(failed_episodes=None)) is None

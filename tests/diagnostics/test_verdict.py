@@ -64,7 +64,13 @@ def choose_by_luck(line: dict, t: float) -> None:
     lose(line, t)
 
 
+def fail_in_part(line: dict, t: float) -> None:
+    """Some episodes end in an error."""
+    line["train/excluded_ratio"] = 0.12
+
+
 FAILURES = {
+    "episodes_failed": fail_in_part,
     "variance_death": scale(STD, 0.01),
     "entropy_collapse": scale("actor/entropy", 0.05),
     "entropy_explosion": scale("actor/entropy", 8.0),
@@ -308,3 +314,21 @@ def test_a_series_knows_its_median_and_best(values: list[float]) -> None:
     assert series.best == (max(windows) if windows else None)
     assert series.baseline == (float(np.median(values[:4])) if len(values) >= 7 else None)
     assert series.error >= 0.9 * series.std  # two medians, of four and of three values
+
+
+@pytest.mark.parametrize("share", [0.06, 0.22])
+def test_an_environment_that_fails_in_part_is_named(share: float) -> None:
+    lines = [{"step": step, SUCCESS: 0.3, "train/excluded_ratio": share} for step in (1, 2, 3)]
+    lines[0]["train/first_error"] = "ValueError: no such table"
+    found = judge(lines)
+    assert found.status == "warning" and found.primary and found.primary.cause == "episodes_failed"
+    assert found.primary.step == 1 and "no such table" in found.primary.evidence.words
+    assert "ragen.stop.failed_episodes" in found.primary.advice
+    console = Console(width=400, record=True)
+    console.print(verdict_table(found))
+    assert "no such table" in console.export_text()
+
+
+def test_an_episode_that_fails_now_and_then_is_no_finding() -> None:
+    lines = [{"step": step, SUCCESS: 0.3, "train/excluded_ratio": 0.1 * (step % 4 == 0)} for step in range(1, 40)]
+    assert [one.cause for one in judge(lines).findings] == []

@@ -150,3 +150,19 @@ def test_a_folder_without_weights_says_so(tmp_path: Path) -> None:
     explain_weightless(tmp_path)
     assert "model_merger" in (tmp_path / "actor" / "huggingface" / "README.md").read_text()
     assert not (tmp_path / "critic" / "huggingface" / "README.md").exists()
+
+
+def test_failed_episodes_are_on_the_screen_and_in_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    then = (
+        "row = {'step': 2, 'train/success': 0.5, 'train/excluded_ratio': 0.125, 'train/excluded': 16.0}\n"
+        "with (folder / 'metrics.jsonl').open('a') as file:\n"
+        "    file.write(json.dumps({**row, 'time': time.time()}) + '\\n')\n"
+        "from ragen_verl.runs.folder import RunFolder\nRunFolder(folder).finish(recipe='a/recipe', seed=1)"
+    )
+    code, out = run(tmp_path / "run", then, monkeypatch)
+    assert code == 0 and "12% of the episodes failed" in out
+    console = Console(file=io.StringIO(), width=120, record=True)
+    console.print(launch.result_table(RunFolder(tmp_path / "run")))
+    (line,) = [one for one in console.export_text().splitlines() if "failed episodes" in one]
+    assert line.split()[-2] == "16"
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["failed_episodes"] == 16

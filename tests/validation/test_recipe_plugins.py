@@ -12,6 +12,7 @@ from verl.trainer.ppo import core_algos
 
 from ragen_verl import extensions
 from ragen_verl.errors import RecipeError
+from ragen_verl.switch import SWITCH
 from ragen_verl.training.losses import POLICY_LOSSES, policy_loss
 from ragen_verl.validation.losses import check_losses
 from ragen_verl.validation.recipe import RecipeCheck
@@ -43,7 +44,8 @@ def test_files_reach_the_workers_of_a_cluster(tmp_path: Path, monkeypatch: pytes
     RecipeCheck().on_run_start(config)
     assert config.ragen.plugins == [str(file)] == config.data.ragen.plugins
     merged = OmegaConf.merge({"env_vars": {"NCCL_DEBUG": "WARN"}}, config.ray_kwargs.ray_init.runtime_env)  # as verl's
-    assert OmegaConf.to_container(merged)["env_vars"] == {"NCCL_DEBUG": "WARN", extensions.FILES: str(file)}
+    ours = {SWITCH: "1", extensions.FILES: str(file)}
+    assert OmegaConf.to_container(merged)["env_vars"] == {"NCCL_DEBUG": "WARN", **ours}
 
 
 def test_recipe_with_a_file_that_cannot_be_imported_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from ragen_lab.sft import run as supervised
 from refusals import refused
 from rich.console import Console
 
-from ragen_verl.runs import supervised
 from ragen_verl.runs.folder import RunFolder
 
 # writes what verl's tracker writes, the last line in two pieces

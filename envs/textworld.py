@@ -16,10 +16,11 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from ragen_envs.common.lines import sanitise
 
 from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_whole
-from ragen_verl.env.text import FreeTextEnv, sanitise
+from ragen_verl.env.text import FreeTextEnv
 from ragen_verl.errors import MissingExtra, RecipeError, adding
 
 __all__ = ["PackagedGame", "TextWorld", "check_installed", "package", "tidy"]

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from ragen_envs.common.lines import sanitise
 from ragen_envs.common.tables import check_split
 from ragen_envs.household.world import TASKS, House, Split, Task, a, furnish, in_or_on, kind, next_command, tasks_of
 
 from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_switch
-from ragen_verl.env.text import FreeTextEnv, sanitise
+from ragen_verl.env.text import FreeTextEnv
 from ragen_verl.errors import RecipeError
 
 __all__ = ["Household", "canonical", "check_tasks"]

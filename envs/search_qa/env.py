@@ -13,12 +13,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from ragen_envs.common.bm25 import Bm25
 from ragen_envs.common.http import check_url, post_json
+from ragen_envs.common.lines import parse_call, sanitise
 from ragen_envs.common.shared import share
 from ragen_envs.search_qa.fictional_world import Passage, Question, world
 
 from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_choice, check_number, check_seconds, check_whole
-from ragen_verl.env.text import FreeTextEnv, parse_call, sanitise
+from ragen_verl.env.text import FreeTextEnv
 from ragen_verl.errors import RecipeError
 
 __all__ = ["Library", "SearchQA", "exact_match", "f1"]

@@ -3,6 +3,8 @@
     POST   /ENV-ID/sessions/SESSION/make    {"number": 0, "kwargs": {...}}
     POST   /ENV-ID/sessions/SESSION/reset   {"number": n, "seed": 1, "options": {"rollout_index": 0}}
     POST   /ENV-ID/sessions/SESSION/step    {"number": n, "action": "Up"}
+    POST   /ENV-ID/sessions/SESSION/oracle  {"number": n}
+    POST   /ENV-ID/sessions/SESSION/random_action  {"number": n, "rng": {...}}
     DELETE /ENV-ID/sessions/SESSION
     GET    /health
 
@@ -44,7 +46,6 @@ __all__ = ["LOOPBACK", "Session", "Sessions", "Settings", "create_app"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _SESSION = re.compile(r"[0-9a-f]{32}")
-_CALLS = ("make", "reset", "step", "oracle")
 
 
 @dataclass(frozen=True)
@@ -273,8 +274,8 @@ def create_app(settings: Settings) -> FastAPI:
 
     @app.post("/{id:path}/sessions/{name}/{call}")
     async def post(id: str, name: str, call: str, request: Request) -> Response:
-        if call not in _CALLS:
-            raise _Refusal(404, "request", f"there is no call {call[:20]!r}: the calls are {', '.join(_CALLS)}")
+        if call not in _FIELDS:
+            raise _Refusal(404, "request", f"there is no call {call[:20]!r}: the calls are {', '.join(_FIELDS)}")
         try:
             body = await asyncio.wait_for(_body(request, call, settings.max_bytes), settings.request_seconds)
         except TimeoutError:
@@ -312,6 +313,7 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "reset": {"seed": (int,), "options": (dict, type(None))},
     "step": {"action": (object,)},
     "oracle": {},
+    "random_action": {"rng": (dict,)},
 }
 
 

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from ragen_envs.common.bm25 import words
 from ragen_envs.common.http import check_url, post_json
+from ragen_envs.common.lines import parse_call, sanitise
 
 from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_seconds, check_whole
-from ragen_verl.env.text import FreeTextEnv, parse_call, sanitise
+from ragen_verl.env.text import FreeTextEnv
 from ragen_verl.errors import RecipeError
 
 __all__ = ["Reading", "Table", "TwentyQuestions", "table"]

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 from ragen_envs.common.bm25 import Bm25
-
-from ragen_verl.env.text import sanitise
+from ragen_envs.common.lines import sanitise
 
 __all__ = [
     "BUTTONS",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
+from ragen_envs.common.lines import parse_call
 from ragen_envs.webshop.catalogue import BUTTONS, SPLITS, Catalogue, Goal, Product
 from ragen_envs.webshop.reward import score
 from ragen_envs.webshop.shops import open_shop
 
 from ragen_verl.env import Step
 from ragen_verl.env.arguments import check_choice, check_switch, check_whole
-from ragen_verl.env.text import FreeTextEnv, parse_call
+from ragen_verl.env.text import FreeTextEnv
 from ragen_verl.errors import RecipeError
 
 __all__ = ["WebShop"]

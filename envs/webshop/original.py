@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ragen_envs.common.lines import sanitise
 from ragen_envs.webshop.catalogue import Catalogue, Goal, Product, clickable_options, price_limit, typable, with_limit
 
-from ragen_verl.env.text import sanitise
 from ragen_verl.errors import RecipeError
 
 __all__ = ["load"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
+from ragen_lab.hosted import make_hosted, prepare
+
 from ragen_verl.env.core import Env
-from ragen_verl.env.hosting.process import EnvProcesses
-from ragen_verl.env.registry import as_env, isolation, make, playable
+from ragen_verl.env.registry import as_env, isolation, playable
 
 __all__ = ["Subject"]
 
@@ -40,7 +41,7 @@ class Subject:
         """The subject of an id, a class of environments, or a callable that returns an environment."""
         if isinstance(id_or_class, str):
             apart = isolation(id_or_class) == "process"
-            build = partial(_make_apart if apart else make, id_or_class, **kwargs)
+            build = partial(make_hosted, id_or_class, **kwargs)
             return cls(id_or_class, build, kwargs, id=id_or_class, apart=apart)
         name = getattr(id_or_class, "__qualname__", type(id_or_class).__name__)
         build = partial(_built, name, partial(playable(name, id_or_class), **kwargs))
@@ -49,8 +50,7 @@ class Subject:
     def prepare(self) -> None:
         """Start its worker processes and import it there, so that the times of calls do not include this."""
         if self.apart:
-            for worker in _processes().workers:
-                worker.make(self.id, **self.kwargs).close()
+            prepare(self.id, **self.kwargs)
 
     @property
     def reachable(self) -> bool:
@@ -71,15 +71,6 @@ class Subject:
         for part in attribute.split("."):
             target = getattr(target, part)
         return cls.of(target, **request["kwargs"])
-
-
-@cache
-def _processes() -> EnvProcesses:
-    return EnvProcesses(2)
-
-
-def _make_apart(id: str, **kwargs: Any) -> Env:
-    return _processes().worker().make(id, **kwargs)
 
 
 def _built(name: str, build: Callable[[], Any]) -> Env:

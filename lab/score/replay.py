@@ -10,11 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragen_verl.env import Env, make, registry
+from ragen_lab.hosted import make_hosted
+
+from ragen_verl.env import Env
 from ragen_verl.env.core import flag
 from ragen_verl.rollout.trajectory import StopReason
 
 __all__ = ["Replay", "replay"]
+
+
+_gone: set[str] = set()  # ids whose server did not answer; the other episodes do not wait for it again
 
 
 @dataclass(frozen=True)
@@ -45,20 +50,21 @@ def replay(record: Mapping[str, Any], kwargs: Mapping[str, Any], shared_rng: boo
         shared_rng: as in `ragen_verl.rollout.episode.play`.
 
     Returns:
-        None where the environment is not installed, is on another machine, needs a process of its own because it may
-        crash or hang, fails, or shows other states.
+        None where the environment is not installed, its server is gone, it fails, or it shows other states. An
+        environment with a process of its own is played in one, an environment behind HTTP on its server.
     """
-    if "://" in record["env_id"] or not record["turns"]:
+    if record["env_id"] in _gone or not record["turns"]:
         return None
     start = {"seed": record["seed"], "options": {"rollout_index": 0 if shared_rng else record["rollout_index"]}}
     try:
-        if registry.isolation(record["env_id"]) == "process":
-            return None
-        env = make(record["env_id"], **kwargs)
+        env = make_hosted(record["env_id"], **kwargs)
         try:
             return _replay(env, record, start, kwargs)
         finally:
             env.close()
+    except ConnectionError:
+        _gone.add(record["env_id"])
+        return None
     except Exception:  # it may be somebody else's environment; evaluators that need the replay then have no result
         return None
 
@@ -87,7 +93,7 @@ def _replay(env: Env, record: Mapping[str, Any], start: dict[str, Any], kwargs: 
 
 
 def _return_of(plan: list[str], env_id: str, kwargs: Mapping[str, Any], start: dict[str, Any]) -> float | None:
-    env = make(env_id, **kwargs)
+    env = make_hosted(env_id, **kwargs)
     try:
         env.reset(**start)
         total = 0.0

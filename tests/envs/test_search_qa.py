@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from json_server import serve
 from ragen_envs.common import shared
+from ragen_envs.common.lines import parse_call, sanitise
 from ragen_envs.search_qa import env as search_qa
 from ragen_envs.search_qa.env import exact_match, f1
 from ragen_envs.search_qa.fictional_world import world
 from ragen_lab.checker.texts import HOSTILE
 
 from ragen_verl import make
-from ragen_verl.env.text import parse_call, sanitise
 from ragen_verl.errors import MissingExtra, RecipeError
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from gymnasium.error import ResetNeeded
 
 from ragen_verl.env.core import Env, Step
@@ -33,6 +34,7 @@ __all__ = [
 
 _RECIPE_ERRORS = {error.__name__: error for error in (RecipeError, UnknownEnv, BadEnvKwargs, MissingExtra)}
 _MAX_TEXT = 2000
+_BITS = {kind.__name__: kind for kind in np.random.BitGenerator.__subclasses__()}
 
 
 class WorldLost(ConnectionError):
@@ -55,13 +57,16 @@ def perform(env: Env, request: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         env: the environment.
-        request: `{"call": "reset", "seed": int, "options": dict}`, `{"call": "step", "action": text}` or
-            `{"call": "oracle"}`.
+        request: `{"call": "reset", "seed": int, "options": dict}`, `{"call": "step", "action": text}`,
+            `{"call": "oracle"}`, or `{"call": "random_action", "rng": state}` with the state of a numpy generator.
 
     Returns:
         For `reset` the keys observation, info and view, for `step` the key step with its five values, for `oracle` the
-        key plan.
+        key plan, for `random_action` the keys action and rng, the state of the generator after it.
     """
+    if request["call"] == "random_action":
+        rng = _generator(request["rng"])
+        return {"action": env.random_action(rng), "rng": rng.bit_generator.state}  # type: ignore[attr-defined]
     if request["call"] == "oracle":
         return {"plan": list(env.oracle())}
     if request["call"] == "reset":
@@ -79,7 +84,14 @@ def view(env: Env) -> dict[str, Any]:
         "symbols": dict(env.symbols),
         "max_actions": env.max_actions,
         "charset": env.charset,
+        "random_action": callable(getattr(env, "random_action", None)),
     }
+
+
+def _generator(state: Mapping[str, Any]) -> np.random.Generator:
+    bits = _BITS[state["bit_generator"]]()
+    bits.state = state
+    return np.random.Generator(bits)
 
 
 def failure(error: BaseException) -> dict[str, str]:
@@ -145,6 +157,7 @@ class SessionEnv(Env):
     _opening: tuple[dict[str, Any], dict[str, Any]] | None = None
     _played: tuple[tuple[Any, Step], ...] = ()
     _shown: str | None = None
+    _draws = False  # whether the world has a random_action of its own
 
     @abstractmethod
     def _open(self) -> dict[str, Any]:
@@ -183,6 +196,16 @@ class SessionEnv(Env):
         if self._opening is None:
             raise ResetNeeded("Call reset before playing.")
         return self._stay({"call": "oracle"})["plan"]
+
+    @property
+    def random_action(self) -> Callable[[np.random.Generator], str] | None:
+        """The world's `random_action`, which draws from the generator as it would here; None where it has none."""
+        return self._random_action if self._draws else None
+
+    def _random_action(self, rng: np.random.Generator) -> str:
+        reply = self._stay({"call": "random_action", "rng": rng.bit_generator.state})
+        rng.bit_generator.state = reply["rng"]
+        return reply["action"]
 
     def render(self) -> str:
         """Return the current observation."""
@@ -231,6 +254,7 @@ class SessionEnv(Env):
         self.instruction, self.symbols = view["instruction"], view["symbols"]
         self.actions = None if view["actions"] is None else tuple(view["actions"])
         self.max_actions, self.charset = view["max_actions"], view["charset"]
+        self._draws = view["random_action"]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_there": False}

@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from env_servers import registering, server_processes, serving
 from hypothesis import HealthCheck, given, settings
@@ -85,6 +86,28 @@ def test_a_server_plays_what_is_played_here(server, id, kwargs):
             assert far.step(action) == near.step(action)
             assert far.render() == near.render()
     far.close()
+
+
+@pytest.mark.parametrize("kind", np.random.BitGenerator.__subclasses__())
+def test_a_generator_of_any_kind_draws_there_as_here(server, kind):
+    far, near = both(server, "WebShop-v0")
+    same_start(far, near, seed=2)
+    draws = []
+    for env in (far, near):
+        rng = np.random.Generator(kind(5))
+        draws.append([env.random_action(rng), rng.integers(9), env.random_action(rng), rng.random()])
+    assert draws[0] == draws[1]
+
+
+def test_a_lost_world_draws_on_as_if_it_had_not_been(server):
+    far, near = both(server, "WebShop-v0")
+    same_start(far, near, seed=2)
+    rngs = [np.random.default_rng(3) for _ in range(2)]
+    for number in range(4):
+        actions = [env.random_action(rng) for env, rng in zip((far, near), rngs, strict=True)]
+        assert actions[0] == actions[1] and far.step(actions[0]) == near.step(actions[1])
+        if number == 1:
+            server.sessions.open.clear()
 
 
 def test_the_checker_plays_on_a_server(server):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import httpx
+import numpy as np
 import pytest
 from env_servers import registering, server_processes, serving
 from hypothesis import HealthCheck, given, settings
@@ -78,6 +79,18 @@ def test_an_exception_is_a_reply_too(server):
     assert [kind(reply) for reply in replies] == [(500, "environment")] * 2
     assert replies[0].content == replies[1].content and STEPS["raises"] == 0
     assert talk("step", 3, action="a").status_code == 200
+
+
+def test_a_generator_that_is_none_is_an_error():
+    with serving(Settings(ids=["Countdown"])) as server:
+        talk = Talk(server, "Countdown-v0")
+        talk("make", 0, kwargs={})
+        talk("reset", 1, seed=1, options=None)
+        for number, rng in enumerate(({}, {"bit_generator": "os"}, {"bit_generator": "PCG64", "state": []}), start=2):
+            assert kind(talk("random_action", number, rng=rng)) == (500, "environment")
+        assert kind(talk("random_action", 5, rng=3)) == (400, "request")
+        rng = np.random.default_rng(0).bit_generator.state
+        assert talk("random_action", 5, rng=rng).json()["rng"] != rng
 
 
 def test_sessions_end(server):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from env_servers import serving
 from ragen_envs.frozen_lake import FrozenLake
 from ragen_lab.score.registry import EVALUATORS, evaluator, run
 from saved_episodes import episode, plan, played
@@ -94,16 +95,24 @@ def test_transitions_follow_the_rollout_index():
         assert played([["Up"], ["Left"], ["Down"]], rollout_index=index, success_rate=0.3).replay is not None
 
 
-def test_no_other_machine_is_asked():
-    one = episode(True, 1)
-    one.record["env_id"], one.kwargs = "http://127.0.0.1:9/Lake-v0", {}
-    assert one.replay is None
-
-
-def test_what_may_crash_is_not_played_again(monkeypatch):
-    one = played([plan()])
+def test_an_episode_is_played_again_where_it_was_played(monkeypatch):
+    here = played([["Up"], plan()]).replay
+    with serving() as server:
+        far = played([["Up"], plan()])
+        far.record["env_id"] = f"{server.url}/FrozenLake-v0"
+        assert far.replay == here and far.replay.best_return == 1.0
+    apart = played([["Up"], plan()])
     monkeypatch.setattr(FrozenLake, "isolation", "process")
-    assert one.replay is None
+    assert apart.replay == here
+
+
+def test_a_server_that_is_gone_is_asked_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr("ragen_lab.score.replay.make_hosted", lambda id, **kwargs: asked.append(id) or make(id))
+    episodes = [played([plan()]) for _ in range(3)]
+    for one in episodes:
+        one.record["env_id"] = "http://127.0.0.1:9/Lake-v0"
+    assert [one.replay for one in episodes] == [None] * 3 and len(asked) == 1
 
 
 def test_a_guide_for_the_next_move_is_no_plan():

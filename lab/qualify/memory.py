@@ -1,4 +1,4 @@
-"""What a recipe needs of a GPU's memory while generating and while updating, computed from the composed recipe.
+"""What a recipe needs of a GPU's memory while generating, pushing weights and updating, computed from its keys.
 
 A GB is 10^9 bytes. Per GPU; `N` GPUs share weights, gradients and moments (FSDP2), or those that share a layer do
 (Megatron). The formulas, with `P` parameters of which `T` are trained, `V` vocabulary, `h` width, `i` inner width, `k`
@@ -7,47 +7,52 @@ width of keys and values, `L` blocks, `t` tokens of a micro-batch with every row
 weights             4 P (2 P where `model_dtype` is bf16); adapters come on top
 Adam                8 T, from the first update on
 gradients           4 T, while its model is updated
-gathered            2 (V h + 2 block): the embedding and two blocks in bf16, whole on every GPU
+reference           on FSDP verl keeps it in main memory whatever the keys say, and brings a block at a time
+gathered            2 (V h + 2 block): the embedding and two blocks in bf16, whole on every GPU; 2 P without
+                    `reshard_after_forward`
 activations         t * 2 (8 h + 2 k + 4 i) * L in bf16; checkpointed: t * 2 h L and one block's
-logits, update      t V * 4 (bf16 and their gradient), + 8 where the loss has an entropy term that is neither chunked
-                    nor checkpointed (a softmax in float32 and its product); fused kernels: 8 V for 2,048 tokens
-logits, log-prob    t V * 6, chunked 2; fused as above
+logits              2 t V in bf16; an update: 2 t V more for the gradient of log-probs and 2 t V for that of an entropy
+                    term; 16 bytes * 2,048 V for a chunk in float32 (`ragen_verl/patches/logits.py`)
+entropy             compiled (verl's default) or chunked nothing more; else 8 t V (a softmax in float32 and its product)
+fused kernels       8 V for 2,048 tokens instead of all logits
 Megatron            activations and logits are divided among the GPUs that share a layer
 mask                3 t^2 where packed rows go through sdpa
-engine              gpu_memory_utilization * card while generating; asleep 1.5 GB (CUDA graphs, workspace)
+engine              gpu_memory_utilization * card while generating; asleep 1.5 GB (CUDA graphs, workspace); during a
+                    push its weights and a bucket; nothing on the trainer's cards with devices of its own
 processes           0.6 GB each for the trainer's and the engine's CUDA context
 
-Models that wait in main memory (`param_offload`, `optimizer_offload`) count only while they are at work.
+Models that wait in main memory (`param_offload`, `optimizer_offload`) count only while they are at work. Not counted: blocks
+that PyTorch's allocator keeps and cannot use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ragen_lab.qualify.shapes import Shape, shape_of
 
 __all__ = [
     "ASLEEP",
-    "CARDS",
     "CONTEXT",
     "GB",
+    "UPDATES",
     "Need",
     "Role",
     "activations",
     "cached_rows",
     "logits",
     "need",
+    "passes",
     "roles",
     "tokens",
 ]
 
 GB = 1e9
-CARDS = (24, 48, 80, 141)
-"""Sizes of cards in GB: consumer, workstation, H100, H200."""
 CONTEXT, ASLEEP = 0.6, 1.5
-_ENTROPY_CHUNK = 2048
+UPDATES = ("update", "value")
+_CHUNK = 2048
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Role:
         gradients: while it is updated.
         params_wait: weights are in main memory while others work.
         moments_wait: the same of Adam's moments.
+        streamed: weights never are on the GPU as a whole.
     """
 
     weights: float
@@ -67,6 +73,7 @@ class Role:
     gradients: float
     params_wait: bool
     moments_wait: bool
+    streamed: bool = False
 
     @property
     def held(self) -> float:
@@ -81,7 +88,7 @@ class Role:
     @property
     def passing(self) -> float:
         """While it computes without a gradient."""
-        return self.weights + (0.0 if self.moments_wait else self.moments)
+        return (0.0 if self.streamed else self.weights) + (0.0 if self.moments_wait else self.moments)
 
     @property
     def updating(self) -> float:
@@ -94,7 +101,8 @@ class Need:
     """What a recipe needs on a card, GB per GPU.
 
     Attributes:
-        generating: trainer and engine together, while the engine generates.
+        generating: trainer and engine together, while the engine generates; the engine alone on devices of its own.
+        pushing: while the engine receives weights.
         updating: at the worst moment of the model passes.
         engine: the engine's share of the card.
         cached: rows at their longest that the engine's KV cache holds at once; 0: not even one.
@@ -104,6 +112,7 @@ class Need:
     """
 
     generating: float
+    pushing: float
     updating: float
     engine: float
     cached: int
@@ -113,10 +122,10 @@ class Need:
 
     def margin(self, card: float) -> float:
         """GB that are left of a card; negative where it does not fit."""
-        return card - max(self.generating, self.updating)
+        return card - max(self.generating, self.pushing, self.updating)
 
     def fits(self, card: float) -> bool:
-        """Whether both moments fit, and a whole row fits into the engine's cache."""
+        """Whether all moments fit, and a whole row fits into the engine's cache."""
         return self.margin(card) >= 0 and self.cached > 0
 
 
@@ -128,37 +137,40 @@ def need(config: Mapping[str, Any], card: float) -> Need:
         card: GB of one GPU; the engine's share is a part of it.
     """
     part = config["actor_rollout_ref"]
-    actor, rollout, model, critic = part["actor"], part["rollout"], part["model"], config["critic"]
+    actor, rollout, model = part["actor"], part["rollout"], part["model"]
     shape = shape_of(str(model["path"]))
     found = roles(config)
     engine = rollout["gpu_memory_utilization"] * card
-    held = sum(role.held for role in found.values())
-    generating = held + engine + 2 * CONTEXT
-    length = config["data"]["max_prompt_length"] + config["data"]["max_response_length"]
     split = _megatron(actor)["tensor_model_parallel_size"] if _megatron(actor) else 1
-    asleep = ASLEEP if rollout["free_cache_engine"] else engine
-    passes = {"actor update": ("actor", "update", tokens(actor, "ppo", length), model, actor)}
-    ahead = tokens(rollout, "log_prob", length)
-    passes["log-probs"] = ("actor", "forward", ahead, model, actor)
-    if "ref" in found:
-        passes["reference"] = ("ref", "forward", tokens(part["ref"], "log_prob", length), model, part["ref"])
-    if "critic" in found:
-        passes["critic update"] = ("critic", "value", tokens(critic, "ppo", length), critic["model"], critic)
+    shared = part.get("hybrid_engine", True)
+    asleep = (ASLEEP if rollout["free_cache_engine"] else engine) if shared else 0.0
+    processes = CONTEXT * (1 + shared)
+    held = sum(role.held for role in found.values())
+    bucket = rollout["checkpoint_engine"]["update_weights_bucket_megabytes"] * 2**20 / GB
+    awake = 2 * shape.parameters / rollout["tensor_model_parallel_size"] / GB + ASLEEP
+    length = config["data"]["max_prompt_length"] + config["data"]["max_response_length"]
     worst, parts = "", {}
-    for name, (role, kind, count, settings, block) in passes.items():
+    for name, (role, kind, count, settings, block) in passes(config).items():
+        own = _engine(block)
+        whole = own.get("reshard_after_forward") is False
         one = {
             "held by the others": sum(other.held for key, other in found.items() if key != role),
-            "weights, moments, gradients": found[role].passing if kind == "forward" else found[role].updating,
-            "gathered": 2 * (shape.vocabulary * shape.hidden + 2 * shape.block) / GB,
+            "weights, moments, gradients": found[role].updating if kind in UPDATES else found[role].passing,
+            "gathered": 2 * (shape.parameters if whole else shape.embedding + 2 * shape.block) / GB,
             "activations": activations(shape, count, kind, bool(settings.get("enable_gradient_checkpointing"))) / split,
-            "logits": 0.0 if kind == "value" else logits(shape, count, kind, block, settings) / split,
+            "logits": 0.0 if role == "critic" else logits(shape, count, kind, block, settings) / split,
             "mask": 3 * count**2 / GB if _packed_sdpa(settings) else 0.0,
-            "engine asleep, processes": asleep + 2 * CONTEXT,
+            "engine asleep, processes": asleep + processes,
         }
         if sum(one.values()) > sum(parts.values()):
             worst, parts = name, one
     return Need(
-        generating=generating,
+        generating=engine + (held if shared else 0.0) + processes,
+        pushing=held
+        + found["actor"].weights * found["actor"].params_wait
+        + processes
+        + bucket
+        + (max(awake, asleep) if shared else 0.0),
         updating=sum(parts.values()),
         engine=engine,
         cached=cached_rows(shape, engine, length, rollout["tensor_model_parallel_size"]),
@@ -168,6 +180,26 @@ def need(config: Mapping[str, Any], card: float) -> Need:
     )
 
 
+def passes(config: Mapping[str, Any]) -> dict[str, tuple[str, str, int, Mapping[str, Any], Mapping[str, Any]]]:
+    """The model passes of a step: name -> role, kind, tokens of a micro-batch at most, settings of model and of role.
+
+    A kind is "update", "forward", "value" (the critic's update) or "values" (its forward pass).
+    """
+    part, critic = config["actor_rollout_ref"], config["critic"]
+    actor, rollout, model = part["actor"], part["rollout"], part["model"]
+    length = config["data"]["max_prompt_length"] + config["data"]["max_response_length"]
+    found = {"old log-probs": ("actor", "forward", tokens(rollout, "log_prob", length), model, {**actor, "entropy": 1})}
+    with_models = roles(config)
+    if "ref" in with_models or (_lora_rank(model) and _wants_reference(config)):
+        role = "ref" if "ref" in with_models else "actor"
+        found["reference"] = (role, "forward", tokens(part["ref"], "log_prob", length), model, part["ref"])
+    if "critic" in with_models:
+        found["values"] = ("critic", "values", tokens(critic, "forward", length), critic["model"], critic)
+        found["critic update"] = ("critic", "value", tokens(critic, "ppo", length), critic["model"], critic)
+    found["actor update"] = ("actor", "update", tokens(actor, "ppo", length), model, actor)
+    return found
+
+
 def roles(config: Mapping[str, Any]) -> dict[str, Role]:
     """The models of a recipe: actor, and reference model and critic where it has them."""
     part = config["actor_rollout_ref"]
@@ -175,12 +207,16 @@ def roles(config: Mapping[str, Any]) -> dict[str, Role]:
     shape = shape_of(str(part["model"]["path"]))
     lora = _lora_rank(part["model"])
     found = {"actor": _role(shape, part["actor"], devices, lora)}
-    if config["algorithm"]["use_kl_in_reward"] or part["actor"]["use_kl_loss"]:
+    if _wants_reference(config):
         # with adapters the frozen weights are the reference model
         found |= {} if lora else {"ref": _role(shape, part["ref"], devices, 0, trained=False)}
     if config["critic"]["enable"] or config["algorithm"]["adv_estimator"] == "gae":
-        found["critic"] = _role(shape, config["critic"], devices, 0)
+        found["critic"] = _role(replace(shape, tied=True), config["critic"], devices, 0)  # no output layer
     return found
+
+
+def _wants_reference(config: Mapping[str, Any]) -> bool:
+    return bool(config["algorithm"]["use_kl_in_reward"] or config["actor_rollout_ref"]["actor"]["use_kl_loss"])
 
 
 def _role(shape: Shape, block: Mapping[str, Any], devices: int, lora: int, trained: bool = True) -> Role:
@@ -188,12 +224,11 @@ def _role(shape: Shape, block: Mapping[str, Any], devices: int, lora: int, train
         shared = own["tensor_model_parallel_size"] * own["pipeline_model_parallel_size"]
         # bf16 weights; the distributed optimiser has float32 weights and moments; gradients stay allocated
         weights, moments, gradients = 2, 12 + 4, 0
-        wait = bool(own.get("param_offload")), bool(own.get("optimizer_offload"))
+        streamed = False
     else:
-        own = block.get("fsdp_config") or block.get("fsdp")
-        shared = devices
+        own, shared = _engine(block), devices
         weights, moments, gradients = 2 if "bf" in str(own.get("model_dtype")) else 4, 8, 4
-        wait = bool(own.get("param_offload")), bool(own.get("optimizer_offload"))
+        streamed = not trained
     train = shape.adapter(lora) if lora else shape.parameters
     frozen = shape.parameters + (train if lora else 0)
     scale = 1 / shared / GB
@@ -201,9 +236,15 @@ def _role(shape: Shape, block: Mapping[str, Any], devices: int, lora: int, train
         weights=weights * frozen * scale,
         moments=moments * train * scale if trained else 0.0,
         gradients=gradients * train * scale if trained else 0.0,
-        params_wait=wait[0],
-        moments_wait=wait[1],
+        params_wait=streamed or bool(own.get("param_offload")),
+        moments_wait=bool(own.get("optimizer_offload")),
+        streamed=streamed,
     )
+
+
+def _engine(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """FSDP's settings of an actor, a reference model or a critic."""
+    return block.get("fsdp_config") or block.get("fsdp") or {}
 
 
 def _megatron(block: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -216,10 +257,10 @@ def tokens(block: Mapping[str, Any], prefix: str, length: int) -> int:
 
     Args:
         block: verl's actor, rollout or critic.
-        prefix: of its keys, "ppo" or "log_prob".
+        prefix: of its keys, "ppo", "log_prob" or "forward".
         length: of the longest row.
     """
-    if block.get("use_dynamic_bsz" if prefix == "ppo" else f"{prefix}_use_dynamic_bsz"):
+    if block.get("log_prob_use_dynamic_bsz" if prefix == "log_prob" else "use_dynamic_bsz"):
         return max(length, int(block[f"{prefix}_max_token_len_per_gpu"]))
     return length * int(block[f"{prefix}_micro_batch_size_per_gpu"])
 
@@ -228,7 +269,7 @@ def activations(shape: Shape, count: int, kind: str, checkpointed: bool) -> floa
     """GB of what a pass keeps of all blocks, or of one where nothing is kept for a gradient."""
     keys = shape.kv_heads * shape.head
     block = 2 * (8 * shape.hidden + 2 * keys + 4 * shape.inner)
-    if kind == "forward":
+    if kind not in UPDATES:
         return count * block / GB
     if checkpointed:
         return count * (2 * shape.hidden * shape.layers + block) / GB
@@ -237,15 +278,17 @@ def activations(shape: Shape, count: int, kind: str, checkpointed: bool) -> floa
 
 def logits(shape: Shape, count: int, kind: str, block: Mapping[str, Any], model: Mapping[str, Any]) -> float:
     """GB of logits and what is computed of them."""
-    engine = block.get("fsdp_config") or block.get("fsdp") or {}
     if model.get("use_fused_kernels"):
-        return 8 * shape.vocabulary * _ENTROPY_CHUNK / GB
+        return 8 * shape.vocabulary * _CHUNK / GB
+    engine = _engine(block)
     chunked = engine.get("entropy_from_logits_with_chunking") or block.get("entropy_from_logits_with_chunking")
-    spared = chunked or engine.get("entropy_checkpointing") or block.get("entropy_checkpointing")
-    if kind == "forward":
-        return count * shape.vocabulary * (2 if chunked else 6) / GB
-    entropy = block.get("entropy_coeff", 0.0) or block.get("calculate_entropy", False)
-    return count * shape.vocabulary * (4 + 8 * bool(entropy and not spared)) / GB
+    compiled = engine.get("use_torch_compile", False)
+    entropy = block.get("entropy") or block.get("entropy_coeff", 0.0) or block.get("calculate_entropy", False)
+    if kind not in UPDATES:
+        entropy = block.get("entropy")
+    whole = 8 * bool(entropy and not chunked and not compiled)
+    gradients = (2 + 2 * bool(entropy)) * (kind in UPDATES)
+    return shape.vocabulary * (count * (2 + gradients + whole) + 16 * _CHUNK) / GB
 
 
 def cached_rows(shape: Shape, engine: float, length: int, shared: int = 1) -> int:

@@ -15,7 +15,7 @@ __all__ = ["SHAPES", "Shape", "make", "shape_of"]
 
 @dataclass(frozen=True)
 class Shape:
-    """A causal model in Qwen2's form, tied embeddings; all in numbers of elements.
+    """A causal model in Qwen2's form; all in numbers of elements.
 
     Attributes:
         vocabulary: rows of the embedding.
@@ -24,6 +24,7 @@ class Shape:
         layers: blocks.
         heads: of attention.
         kv_heads: of keys and values.
+        tied: whether the embedding is the output layer as well.
     """
 
     vocabulary: int
@@ -32,6 +33,7 @@ class Shape:
     layers: int
     heads: int
     kv_heads: int
+    tied: bool = True
 
     @property
     def head(self) -> int:
@@ -53,8 +55,13 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All parameters; the embedding is the output layer as well."""
-        return self.vocabulary * self.hidden + self.layers * self.block + self.hidden
+        """All parameters."""
+        return self.embedding * (1 if self.tied else 2) + self.layers * self.block + self.hidden
+
+    @property
+    def embedding(self) -> int:
+        """Parameters of the embedding, and of an output layer."""
+        return self.vocabulary * self.hidden
 
     def adapter(self, rank: int) -> int:
         """Parameters of a low-rank adapter on all linear layers of the blocks."""
@@ -66,6 +73,8 @@ SHAPES = {
     "Qwen2.5-0.5B": Shape(151936, 896, 4864, 24, 14, 2),
     "Qwen2.5-1.5B": Shape(151936, 1536, 8960, 28, 12, 2),
     "Qwen2.5-3B": Shape(151936, 2048, 11008, 36, 16, 2),
+    "Qwen2.5-7B": Shape(152064, 3584, 18944, 28, 28, 4, tied=False),
+    "Qwen2.5-14B": Shape(152064, 5120, 13824, 48, 40, 8, tied=False),
     "tiny": Shape(2048, 64, 192, 2, 2, 1),
 }
 
@@ -106,7 +115,7 @@ def make(name: str, folder: Path, seed: int = 0) -> Path:
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.kv_heads,
         max_position_embeddings=32768,
-        tie_word_embeddings=True,
+        tie_word_embeddings=shape.tied,
         eos_token_id=own["eos_token_id"],
         pad_token_id=own["pad_token_id"],
         architectures=["Qwen2ForCausalLM"],

@@ -21,8 +21,8 @@ engine              gpu_memory_utilization * card while generating; asleep 1.5 G
                     push its weights and a bucket; nothing on the trainer's cards with devices of its own
 processes           0.6 GB each for the trainer's and the engine's CUDA context
 
-Models that wait in main memory (`param_offload`, `optimizer_offload`) count only while they are at work. Not counted: blocks
-that PyTorch's allocator keeps and cannot use.
+Models that wait in main memory (`param_offload`, `optimizer_offload`) count only while they are at work. Not counted:
+blocks that PyTorch's allocator keeps and cannot use.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ def tokens(block: Mapping[str, Any], prefix: str, length: int) -> int:
     """
     if block.get("log_prob_use_dynamic_bsz" if prefix == "log_prob" else "use_dynamic_bsz"):
         return max(length, int(block[f"{prefix}_max_token_len_per_gpu"]))
-    return length * int(block[f"{prefix}_micro_batch_size_per_gpu"])
+    return length * int(block.get(f"{prefix}_micro_batch_size_per_gpu") or block["ppo_micro_batch_size_per_gpu"])
 
 
 def activations(shape: Shape, count: int, kind: str, checkpointed: bool) -> float:

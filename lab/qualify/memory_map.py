@@ -9,19 +9,22 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from ragen_lab.qualify import memory
+from ragen_lab.qualify.cards import CARDS
 from ragen_lab.qualify.outcome import Outcome
 from ragen_lab.qualify.shapes import shape_of
 
 from ragen_verl.validation.composition import compose
 
-__all__ = ["run"]
+__all__ = ["HARDWARE", "paper_recipes", "run"]
 
-_HARDWARE = ("gpu", "gpu_lora", "gpu_offload", "gpu_megatron")
+HARDWARE = ("gpu", "gpu_lora", "gpu_offload", "gpu_megatron", "gpu_h100_8")
+_SHOWN = ("4090", "rtx6000-ada", "h100", "h200")
+"""Cards of 24, 48, 80 and 141 GB."""
 _ROWS = (1, 4)
 """Rows at their longest of the measured updates."""
 
 
-def _recipes() -> list[str]:
+def paper_recipes() -> list[str]:
     """The recipes of the papers."""
     return sorted(
         f"paper/{file.name.removesuffix('.yaml')}" for file in (files("ragen_verl.recipes") / "paper").iterdir()
@@ -40,22 +43,23 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     fit = total = 0
     if settings["device"] != "cpu":
         _measure(outcome, settings, deadline)
-    for name in settings.get("recipes") or _recipes():
-        for hardware in _HARDWARE:
+    for name in settings.get("recipes") or paper_recipes():
+        for hardware in HARDWARE:
             config = compose(name, [f"hardware={hardware}"])
             OmegaConf.resolve(config)
             config = OmegaConf.to_container(config)
-            found_on = {card: memory.need(config, card) for card in memory.CARDS}
-            left = {f"{card} GB": _left(found, card) for card, found in found_on.items()}
+            found_on = {card: memory.need(config, CARDS[card].gb) for card in _SHOWN}
+            left = {card: _left(found, CARDS[card].gb) for card, found in found_on.items()}
             outcome.row("GB left of a card", recipe=name, hardware=hardware, **left)
             for card, found in found_on.items():
-                total, fit = total + 1, fit + found.fits(card)
+                total, fit = total + 1, fit + found.fits(CARDS[card].gb)
                 outcome.row(
-                    "how it adds up", recipe=name, hardware=hardware, card_gb=card,
+                    "how it adds up", recipe=name, hardware=hardware, card=card,
                     gpus=config["trainer"]["n_gpus_per_node"],
-                    generating_gb=round(found.generating, 1), updating_gb=round(found.updating, 1), worst=found.moment,
-                    host_gb=round(found.host, 1), rows_cached=found.cached, margin_gb=round(found.margin(card), 1),
-                    fits=found.fits(card),
+                    generating_gb=round(found.generating, 1), pushing_gb=round(found.pushing, 1),
+                    updating_gb=round(found.updating, 1), worst=found.moment, host_gb=round(found.host, 1),
+                    rows_cached=found.cached, margin_gb=round(found.margin(CARDS[card].gb), 1),
+                    fits=found.fits(CARDS[card].gb),
                 )  # fmt: skip
         settings["save"]()
     outcome.judge(
@@ -82,9 +86,9 @@ def _measure(outcome: Outcome, settings: dict[str, Any], deadline: float) -> Non
             part, own = config.actor_rollout_ref, shape_of(shape)
             length = rows * (config.data.max_prompt_length + config.data.max_response_length)
             role = memory.roles({**OmegaConf.to_container(config), "actor_rollout_ref": _with(part, shape)})["actor"]
-            computed = role.updating + 2 * (own.vocabulary * own.hidden + 2 * own.block) / memory.GB
+            computed = role.updating + 2 * (own.embedding + 2 * own.block) / memory.GB
             computed += memory.activations(own, length, "update", part.model.enable_gradient_checkpointing)
-            computed += memory.logits(own, length, "update", part.actor, part.model) + 3 * length**2 / memory.GB
+            computed += memory.logits(own, length, "update", part.actor, part.model)
             try:
                 peak: float | str = round(
                     peak_of_update(shape, settings["device"], Path(settings["models"]), name, rows), 1

@@ -25,10 +25,13 @@ _ENTROPY = f"{ACTOR}.actor.fsdp_config"
 _ENGINES: dict[str, dict[str, Any]] = {
     "checkpointing": {f"{ACTOR}.model.enable_gradient_checkpointing": True},
     "no checkpointing": {f"{ACTOR}.model.enable_gradient_checkpointing": False},
-    "entropy chunked, checkpointed": {
+    "entropy in chunks": {
         f"{ACTOR}.model.enable_gradient_checkpointing": True,
         f"{_ENTROPY}.entropy_from_logits_with_chunking": True,
-        f"{_ENTROPY}.entropy_checkpointing": True,
+    },
+    "packed with sdpa and its mask": {
+        f"{ACTOR}.model.enable_gradient_checkpointing": True,
+        f"{ACTOR}.model.override_config.attn_implementation": "sdpa",
     },
     "fused kernels": {
         f"{ACTOR}.model.enable_gradient_checkpointing": True,
@@ -63,7 +66,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
             settings["save"]()
     outcome.notes.append(
         f"{len(rows.cells)} rows of {min(map(_length, rows.cells))} to {max(map(_length, rows.cells))} tokens, random "
-        "weights, packed with sdpa or flash-attention on a GPU, padded on the CPU; each number is the second of two "
+        "weights, packed with the recipe's attention on a GPU, padded on the CPU; each number is the second of two "
         "calls. An update has an entropy term and ends with Adam's step. Peak: PyTorch's, GB."
     )
     done = [row for row in outcome.tables.get("update", []) if isinstance(row["tokens_per_second"], float)]

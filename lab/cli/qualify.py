@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.cli.console import console
+from ragen_verl.errors import RecipeError
 
 __all__ = ["EPILOG", "qualify"]
 
@@ -19,10 +20,13 @@ EPILOG = """Examples:
 
 ragen-verl qualify --minutes 20
 
-ragen-verl qualify --device cpu --only engine --only memory"""
+ragen-verl qualify --device cpu --only engine --only memory
+
+ragen-verl qualify --estimate paper/sokoban_starpo_s hardware=gpu_h100_8 --card h100"""
 
 
 def qualify(
+    overrides: list[str] = typer.Argument(None, help="Hydra overrides of the recipe of --estimate."),
     minutes: int = typer.Option(
         5, "--minutes", help="About how long it takes: 5, 20 or 60; more minutes measure more."
     ),
@@ -31,6 +35,13 @@ def qualify(
         None, "--only", metavar="PART", help="versions, engine, memory, throughput, vllm, learning, steps; repeatable."
     ),
     out: Path = typer.Option(None, "--out", help="Folder of the results; an earlier one is continued."),
+    estimate: str = typer.Option(
+        None,
+        "--estimate",
+        metavar="RECIPE",
+        help="Compute seconds and memory of a recipe's step instead; runs nothing.",
+    ),
+    card: str = typer.Option("h100", "--card", help="The GPU of --estimate: h100, h200, a100-80, l40s, 4090, ..."),
 ) -> None:
     """Check what this machine can run, whether its numbers are right, and how fast: one JSON file and one page.
 
@@ -38,6 +49,10 @@ def qualify(
     trained. Every part runs in its own process with a time limit. With the same --out finished parts are kept, unless
     versions, device or minutes differ. The exit code is 1 if a part failed.
     """
+    if estimate:
+        return _estimate(estimate, overrides or [], card)
+    if overrides:
+        raise RecipeError(f"{overrides[0]!r} changes a recipe, and only --estimate RECIPE takes one.")
     from ragen_lab.qualify.kit import Kit, check
     from ragen_lab.qualify.outcome import Outcome, Status
     from ragen_lab.qualify.page import render
@@ -71,3 +86,31 @@ def qualify(
         screen.print(table)
         screen.print(f"{out / 'qualify.html'} and {out / 'qualify.json'}", markup=False, soft_wrap=True)
     raise typer.Exit(int(any(one.status is Status.FAIL for one in kit.outcomes())))
+
+
+def _estimate(recipe: str, overrides: list[str], name: str) -> None:
+    """Print a step's parts and its memory."""
+    from ragen_lab.qualify.cards import card_of
+    from ragen_lab.qualify.estimate import ASSUMED
+    from ragen_lab.qualify.estimates_page import estimated
+
+    card = card_of(name)
+    found = estimated(recipe, overrides, card)
+    work, need, screen = found.work, found.need, console()
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("part", "roofline, s", "bound by", "estimate, s"):
+        table.add_column(column, no_wrap=True, justify="right" if column.endswith("s") else "left")
+    for part in found.parts:
+        table.add_row(part.name, f"{part.roofline:.2f}", part.bound, f"{part.estimate:.1f}")
+    table.add_row("step", f"{found.roofline:.2f}", "", f"{found.seconds:.1f}", style="bold")
+    screen.print(
+        f"{recipe} on {found.gpus} x {name}: {work.rows} trajectories of {work.length:,} tokens, {work.kept} trained."
+    )
+    screen.print(table)
+    moments = ((need.generating, "generating"), (need.pushing, "pushing weights"), (need.updating, need.moment))
+    fits = "fits" if need.fits(card.gb) else "does not fit"
+    screen.print(
+        f"Memory, GB of {card.gb:.1f}: {', '.join(f'{gb:.1f} {moment}' for gb, moment in moments)}; {need.host:.0f} in "
+        f"main memory. It {fits}; the engine's cache holds {need.cached} rows at their longest."
+    )
+    screen.print(f"Computed, nothing was measured. Assumed: {ASSUMED}", style="dim")

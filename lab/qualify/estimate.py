@@ -20,23 +20,23 @@ from ragen_verl.config import RagenConfig
 
 __all__ = ["ASSUMED", "Estimate", "Part", "Work", "estimate"]
 
-FIRST, STATE, ANSWER, LONGEST = 300, 80, 100, 1.3
+_FIRST, _STATE, _ANSWER, _LONGEST = 300, 80, 100, 1.3
 """Tokens of the first prompt, of a later turn's observation, of an answer; a turn's longest answer over its mean."""
-ARITHMETIC, TRAFFIC, LINK, HOST = 0.35, 0.7, 0.7, 0.2
+_ARITHMETIC, _TRAFFIC, _LINK, _HOST = 0.35, 0.7, 0.7, 0.2
 """Shares of the data sheet that are reached; host: copies between GPU and memory that is not pinned."""
-PASS, TURN, DECODE, PUSH, SLEEP, OWN = 0.2, 0.08, 0.0027, 0.5, 0.6, 0.3
+_PASS, _TURN, _DECODE, _PUSH, _SLEEP, _OWN = 0.2, 0.08, 0.0027, 0.5, 0.6, 0.3
 """Seconds: of a model pass before it computes, of a turn's environments, of a decoded token beside its arithmetic, of a
 push, of sleep and wake, of filter, advantages and metrics."""
-LOGITS = {"forward": 20, "update": 60}
+_LOGITS = {"forward": 20, "update": 60}
 """Bytes that are read and written for an element of the logits: log-probs in chunks, and a compiled entropy."""
-CHUNKED = 100
+_CHUNKED = 100
 """More of them where the entropy is in chunks instead."""
 ASSUMED = (
-    f"every episode plays all its turns; a first prompt has {FIRST} tokens, an observation {STATE}, an answer {ANSWER} "
-    f"(the longest of a turn {LONGEST:g} times that). A filter for a share of the mass keeps that share of groups. "
-    f"Reached are {ARITHMETIC:.0%} of the arithmetic, {TRAFFIC:.0%} of bandwidth and links, {HOST:.0%} of the way "
-    f"to main memory. A model pass takes {PASS:g} s beside its arithmetic, a decoded token {DECODE * 1e3:g} ms, a push "
-    f"{PUSH:g} s, sleep and wake {SLEEP:g} s, a turn's environments {TURN:g} s, everything else {OWN:g} s."
+    f"every episode plays all its turns; a first prompt has {_FIRST} tokens, an observation {_STATE}, an answer {_ANSWER} "
+    f"(the longest of a turn {_LONGEST:g} times that). A filter for a share of the mass keeps that share of groups. "
+    f"Reached are {_ARITHMETIC:.0%} of the arithmetic, {_TRAFFIC:.0%} of bandwidth and links, {_HOST:.0%} of the way "
+    f"to main memory. A model pass takes {_PASS:g} s beside its arithmetic, a decoded token {_DECODE * 1e3:g} ms, a push "
+    f"{_PUSH:g} s, sleep and wake {_SLEEP:g} s, a turn's environments {_TURN:g} s, everything else {_OWN:g} s."
 )
 
 
@@ -69,10 +69,10 @@ class Work:
         if ragen.filter.strategy == "top_p":
             kept = max(kept, round(ragen.filter.all_options()["value"] * groups))
         turns = min(ragen.rollout.max_turns, ragen.rollout.max_actions or ragen.rollout.max_turns)
-        answer = min(ANSWER, ragen.rollout.response_length)
+        answer = min(_ANSWER, ragen.rollout.response_length)
         updates = max(1, round(kept / actor["ppo_mini_batch_size"])) * actor["ppo_epochs"]
         return cls(
-            groups, groups * members, kept * members, turns, FIRST + turns * answer + (turns - 1) * STATE, updates
+            groups, groups * members, kept * members, turns, _FIRST + turns * answer + (turns - 1) * _STATE, updates
         )
 
 
@@ -126,12 +126,12 @@ def estimate(config: Mapping[str, Any], card: Card) -> Estimate:
     work, shape = Work.of(config), shape_of(str(part["model"]["path"]))
     gpus = config["trainer"]["n_gpus_per_node"] * config["trainer"]["nnodes"]
     parts = [_prefill(work, shape, gpus, card), _decode(config, work, shape, gpus, card)]
-    parts.append(Part("turns, environments", 0.0, "-", TURN * work.turns))
+    parts.append(Part("turns, environments", 0.0, "-", _TURN * work.turns))
     found = memory.roles(config)
     for name, (role, kind, budget, model, block) in memory.passes(config).items():
         parts.append(_pass(name, found[role], kind, budget, model, block, work, shape, gpus, card))
     parts.append(_push(config, found["actor"], shape, card))
-    parts.append(Part("filter, advantages, metrics", 0.0, "-", OWN))
+    parts.append(Part("filter, advantages, metrics", 0.0, "-", _OWN))
     return Estimate(work, gpus, parts, memory.need(config, card.gb))
 
 
@@ -158,15 +158,15 @@ def _part(
         "link": link / card.link / 1e9,
         "host": host / card.host / 1e9,
     }
-    work = max(terms["arithmetic"] * again / ARITHMETIC, terms["bandwidth"] / TRAFFIC)
-    extra = unseen / card.bandwidth / 1e9 / TRAFFIC + terms["link"] / LINK + terms["host"] / HOST
+    work = max(terms["arithmetic"] * again / _ARITHMETIC, terms["bandwidth"] / _TRAFFIC)
+    extra = unseen / card.bandwidth / 1e9 / _TRAFFIC + terms["link"] / _LINK + terms["host"] / _HOST
     floor = max(terms["arithmetic"], terms["bandwidth"]) + terms["link"] + terms["host"]
     return Part(name, floor, max(terms, key=terms.__getitem__), work + extra + more)
 
 
 def _prefill(work: Work, shape: Shape, gpus: int, card: Card) -> Part:
     """The prompts: a group shares its first one, and a turn what came before it."""
-    tokens = (work.groups * FIRST + work.rows * (work.turns - 1) * STATE) / gpus
+    tokens = (work.groups * _FIRST + work.rows * (work.turns - 1) * _STATE) / gpus
     return _part("prefill", card, tokens * 2 * shape.layers * shape.block, 2 * shape.parameters * work.turns)
 
 
@@ -177,12 +177,12 @@ def _decode(config: Mapping[str, Any], work: Work, shape: Shape, gpus: int, card
     if not config["actor_rollout_ref"].get("hybrid_engine", True):
         gpus = rollout["nnodes"] * rollout["n_gpus_per_node"]
     rows = work.rows * shared / gpus
-    answer = (work.length - FIRST - (work.turns - 1) * STATE) / work.turns
-    steps = work.turns * answer * LONGEST
-    cache = 2 * 2 * shape.layers * shape.kv_heads * shape.head * (FIRST + work.length) / 2
+    answer = (work.length - _FIRST - (work.turns - 1) * _STATE) / work.turns
+    steps = work.turns * answer * _LONGEST
+    cache = 2 * 2 * shape.layers * shape.kv_heads * shape.head * (_FIRST + work.length) / 2
     traffic = (steps * 2 * shape.parameters + rows * work.turns * answer * cache) / shared
     flops = rows * work.turns * answer * 2 * shape.parameters / shared
-    return _part("decode", card, flops, traffic, more=steps * DECODE)
+    return _part("decode", card, flops, traffic, more=steps * _DECODE)
 
 
 def _pass(
@@ -210,7 +210,7 @@ def _pass(
     done *= 4 / 3 if update and model.get("enable_gradient_checkpointing") else 1
     trained = role.moments / 8 * memory.GB  # parameters of a GPU's share
     engine = block.get("fsdp_config") or block.get("fsdp") or {}
-    per_logit = LOGITS["update" if update else "forward"] + CHUNKED * bool(
+    per_logit = _LOGITS["update" if update else "forward"] + _CHUNKED * bool(
         engine.get("entropy_from_logits_with_chunking")
     )
     gathered = 2 * shape.parameters * (1 + (update and engine.get("reshard_after_forward", True)))
@@ -219,7 +219,7 @@ def _pass(
     if role.streamed:
         moved = role.weights * memory.GB * passes
     return _part(
-        name, card, flops, 28 * trained * work.updates * update, more=PASS, again=done / flops,
+        name, card, flops, 28 * trained * work.updates * update, more=_PASS, again=done / flops,
         unseen=head * tokens * shape.vocabulary * per_logit, link=passes * gathered * (gpus - 1) / gpus, host=moved,
     )  # fmt: skip
 
@@ -231,5 +231,5 @@ def _push(config: Mapping[str, Any], role: memory.Role, shape: Shape, card: Card
     backend = rollout["checkpoint_engine"].get("backend")
     weights = 2 * shape.parameters
     host += 0 if together or backend == "nccl" else 2 * weights
-    sleeps = SLEEP if together and rollout["free_cache_engine"] else 0.0
-    return _part("sleep, push, wake", card, 0.0, 3 * weights, more=PUSH + sleeps, host=host)
+    sleeps = _SLEEP if together and rollout["free_cache_engine"] else 0.0
+    return _part("sleep, push, wake", card, 0.0, 3 * weights, more=_PUSH + sleeps, host=host)

@@ -62,7 +62,7 @@ def test_an_answer_is_bound_by_what_is_read_of_memory() -> None:
     assert decode.bound == "bandwidth" and decode.roofline == pytest.approx(traffic / 3350e9)
 
 
-def test_a_mask_and_a_second_forward_pass_cost_time_above_the_same_roofline() -> None:
+def test_a_mask_and_a_second_forward_pass_cost_time() -> None:
     plain = parts(found(SMALL))["actor update"]
     model = "actor_rollout_ref.model"
     for key in ("enable_gradient_checkpointing=true", "override_config.attn_implementation=sdpa"):

@@ -32,11 +32,12 @@ _LOGITS = {"forward": 20, "update": 60}
 _CHUNKED = 100
 """More of them where the entropy is in chunks instead."""
 ASSUMED = (
-    f"every episode plays all its turns; a first prompt has {_FIRST} tokens, an observation {_STATE}, an answer {_ANSWER} "
-    f"(the longest of a turn {_LONGEST:g} times that). A filter for a share of the mass keeps that share of groups. "
-    f"Reached are {_ARITHMETIC:.0%} of the arithmetic, {_TRAFFIC:.0%} of bandwidth and links, {_HOST:.0%} of the way "
-    f"to main memory. A model pass takes {_PASS:g} s beside its arithmetic, a decoded token {_DECODE * 1e3:g} ms, a push "
-    f"{_PUSH:g} s, sleep and wake {_SLEEP:g} s, a turn's environments {_TURN:g} s, everything else {_OWN:g} s."
+    f"every episode plays all its turns; a first prompt has {_FIRST} tokens, an observation {_STATE}, an answer "
+    f"{_ANSWER} (the longest of a turn {_LONGEST:g} times that). A filter for a share of the mass keeps that share of "
+    f"groups. Reached are {_ARITHMETIC:.0%} of the arithmetic, {_TRAFFIC:.0%} of bandwidth and links, {_HOST:.0%} of "
+    f"the way to main memory. A model pass takes {_PASS:g} s beside its arithmetic, a decoded token "
+    f"{_DECODE * 1000:g} ms, a push {_PUSH:g} s, sleep and wake {_SLEEP:g} s, a turn's environments {_TURN:g} s, "
+    f"everything else {_OWN:g} s."
 )
 
 

@@ -58,7 +58,7 @@ def test_generating_adds_the_engine_and_two_processes() -> None:
     assert memory.need(config(GRPO, **{share: 0.5}), 24).generating == pytest.approx(17.9 + 1.2, abs=0.05)
 
 
-def test_an_engine_on_devices_of_its_own_takes_none_of_the_trainers() -> None:
+def test_an_engine_apart_takes_none_of_the_trainers() -> None:
     together, apart = (memory.need(config(PPO, actor_rollout_ref__hybrid_engine=one), 80) for one in (True, False))
     assert apart.generating == pytest.approx(together.engine + memory.CONTEXT)
     assert together.updating - apart.updating == pytest.approx(together.engine + memory.CONTEXT)  # it does not sleep

@@ -7,6 +7,7 @@ __all__ = [
     "AGENT_LOOP",
     "ASYNC_TRAINER",
     "CHECKPOINT",
+    "CONTEXT_FULL",
     "CRITIC",
     "DISTINCT_WITHIN",
     "DRIFT",
@@ -90,6 +91,8 @@ TRAIN, HELD_OUT, GENERALISATION = "train", "val-env", "generalisation"
 TRAIN_SUCCESS = f"{TRAIN}/{SUCCESS}"
 HELD_OUT_SUCCESS = f"{HELD_OUT}/{SUCCESS}"
 TRAIN_VALID = f"{TRAIN}/{VALID}"
+CONTEXT_FULL = f"{TRAIN}/stop/context_full"
+"""Share of a step's trajectories that are cut since no further turn fits."""
 
 SFT_LOSS, SFT_LR = f"{TRAIN}/loss", f"{TRAIN}/lr"
 """Metrics of verl's supervised trainer for an update: its loss in nats per answer token; the learning rate after it."""

@@ -3,7 +3,8 @@
 `@indicator` and `@cause` add to it from any package or file. The types that a rule takes and returns are here as well.
 """
 
-from ragen_verl.diagnostics import causes as causes  # registers the built-in ones, as the next line does
+from ragen_verl.diagnostics import at_once as at_once  # registers built-in ones, as the next two lines do
+from ragen_verl.diagnostics import causes as causes
 from ragen_verl.diagnostics import echo_trap as echo_trap
 from ragen_verl.diagnostics.performance import Performance, performance
 from ragen_verl.diagnostics.registry import NOTE, WARNING, Evidence, cause, indicator

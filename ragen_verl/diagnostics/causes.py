@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import log, sqrt
 
-from ragen_verl.diagnostics.performance import BEST, Performance, performance, performance_by, solved
+from ragen_verl.diagnostics.performance import BEST, SOLVED, Performance, performance, performance_by, solved
 from ragen_verl.diagnostics.registry import NOTE, WARNING, Evidence, cause
 from ragen_verl.diagnostics.series import ACCURACY, CHANCE, CONDITIONAL_ENTROPY, NOISE, PERFORMANCE, SKILL, Trace
 from ragen_verl.names import (
@@ -59,6 +59,7 @@ __all__ = [
 _STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
 
 
+_NEVER_STEPS = 3
 _DEAD_LEVEL = 0.1  # of the baseline; so little counts as none
 _DEAD_STEPS = 10  # at least so many steps in a row
 _DEAD_ODDS = 14.0  # a natural logarithm: one in a million, since it could happen at any of a thousand steps
@@ -81,10 +82,13 @@ _BY_STD = (
 def variance_death(trace: Trace) -> Evidence | None:
     """The trajectories of a group earn the same, so there is no advantage to learn from."""
     one = trace[REWARD_STD]
-    if one.baseline is None or solved(trace):
+    if solved(trace) or (trace[TRAIN_SUCCESS].values[-1:] or [0.0])[0] >= SOLVED:
         return None
-    if max(one.values) <= ZERO_STD:
-        return Evidence(REWARD_STD, one.baseline, one.recent, "no group ever had returns that differ")
+    if one.values and max(one.values) <= ZERO_STD:
+        level = WARNING if len(one.values) >= _NEVER_STEPS else NOTE  # where success is rare, a step can have none
+        return Evidence(REWARD_STD, None, 0.0, "no group ever had returns that differ: nothing is learned yet", level)
+    if one.baseline is None:
+        return None
     state = performance(trace)
     advice = _BY_STD if state is Performance.LOST else ""
     if state is not Performance.HELD:

@@ -8,9 +8,9 @@ from ragen_verl.diagnostics.registry import Evidence
 from ragen_verl.diagnostics.series import PERFORMANCE, Trace
 from ragen_verl.names import HELD_OUT_SUCCESS, REWARD_MEAN, REWARD_STD, TRAIN_SUCCESS
 
-__all__ = ["BEST", "Performance", "fallen", "performance", "performance_by", "solved"]
+__all__ = ["BEST", "SOLVED", "Performance", "fallen", "performance", "performance_by", "solved"]
 
-_SOLVED = 0.95  # from this success rate on nothing is left to learn: returns of a group agree because all succeed
+SOLVED = 0.95  # from this success rate on nothing is left to learn: returns of a group agree because all succeed
 BEST = "best of the run against now"
 
 # In standard deviations of the noise between steps. A mean of ten steps has a standard deviation of 0.3 of it, and the
@@ -76,7 +76,7 @@ def performance_by(trace: Trace, name: str) -> Performance:
 def solved(trace: Trace) -> bool:
     """Whether nearly every episode succeeds."""
     success = trace[TRAIN_SUCCESS].recent
-    return success is not None and success >= _SOLVED
+    return success is not None and success >= SOLVED
 
 
 def fallen(trace: Trace) -> Evidence | None:

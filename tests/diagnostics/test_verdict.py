@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 
@@ -332,3 +333,29 @@ def test_an_environment_that_fails_in_part_is_named(share: float) -> None:
 def test_an_episode_that_fails_now_and_then_is_no_finding() -> None:
     lines = [{"step": step, SUCCESS: 0.3, "train/excluded_ratio": 0.1 * (step % 4 == 0)} for step in range(1, 40)]
     assert [one.cause for one in judge(lines).findings] == []
+
+
+# -- runs that cannot learn -------------------------------------------------------------------------------------------
+
+DEAD = {
+    "context_full": {"train/stop/context_full": 1.0, "train/valid": 0.0, STD: 0.0, SUCCESS: 0.0},
+    "no_valid_turns": {"train/valid": 0.03},
+}
+
+
+@pytest.mark.parametrize("name", DEAD)
+def test_a_run_that_cannot_learn_is_told_in_its_first_step(name):
+    first = healthy(0, 1)[0] | {"train/stop/context_full": 0.1, "train/excluded_ratio": 0.0} | DEAD[name]
+    verdict = judge([first])
+    assert (verdict.status, verdict.primary.cause, verdict.primary.step) == ("warning", name, 1)
+    assert "ragen" in verdict.primary.advice
+    shown = Console(width=200, record=True, file=io.StringIO())
+    shown.print(verdict_table(verdict))
+    assert name in shown.export_text() and "too early" not in shown.export_text()
+
+
+def test_groups_that_never_differ_are_a_warning_from_the_third_step():
+    lines = [{**line, STD: 0.0, SUCCESS: 0.0} for line in healthy(0, 3)]
+    assert [judge(lines[:count]).status for count in (1, 2, 3)] == ["note", "note", "warning"]
+    assert judge(lines).primary.cause == "variance_death" and judge(lines).primary.advice
+    assert judge([{**line, STD: 0.0, SUCCESS: 1.0} for line in lines]).status == TOO_EARLY, "all is solved"

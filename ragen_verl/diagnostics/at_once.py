@@ -34,6 +34,8 @@ def context_full(trace: Trace) -> Evidence | None:
     "are cut, ragen.rollout.think: false where it does not think, or imitation first (ragen-verl sft).",
 )
 def no_valid_turns(trace: Trace) -> Evidence | None:
-    """Hardly a turn has a valid action, so the environment is not played and only the format can be learned."""
-    now = trace[TRAIN_VALID].values[-1:]
-    return Evidence(TRAIN_VALID, None, now[0], "of the turns") if now and now[0] < _LEAST_VALID else None
+    """Hardly a turn ever had a valid action, so the environment is not played and only the format can be learned."""
+    values = trace[TRAIN_VALID].values
+    if not values or max(values) >= _LEAST_VALID:
+        return None
+    return Evidence(TRAIN_VALID, None, values[-1], "of the turns, and never more than a twentieth")

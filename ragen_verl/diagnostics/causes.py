@@ -59,7 +59,7 @@ __all__ = [
 _STD_LOW = {Performance.LOST: 0.5, Performance.FLAT: 0.35, Performance.HELD: 0.5}
 
 
-_NEVER_STEPS = 3
+_NEVER_STEPS = 5
 _DEAD_LEVEL = 0.1  # of the baseline; so little counts as none
 _DEAD_STEPS = 10  # at least so many steps in a row
 _DEAD_ODDS = 14.0  # a natural logarithm: one in a million, since it could happen at any of a thousand steps

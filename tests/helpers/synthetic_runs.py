@@ -149,6 +149,8 @@ def _columns(family: Family, random: np.random.Generator, steps: int) -> Columns
         "echo/distinct_within": 0.7 - 0.2 * np.minimum(1, done) + 0.03 * _noise(family, random, steps),
         "echo/shared": 0.2 + 0.3 * np.minimum(1, done) + 0.03 * _noise(family, random, steps),
         "update/not_finite": np.zeros(steps),
+        "train/stop/context_full": np.zeros(steps),
+        "train/excluded_ratio": np.zeros(steps),
         "drift/mean": np.abs(random.normal(0.01, 0.002, steps)),
         "drift/share": random.binomial(20000, 0.0005, steps) / 20000,
         "mi/responses": np.full(steps, float(prompts)),
@@ -246,7 +248,16 @@ def _not_finite(columns: Columns, t: np.ndarray, random: np.random.Generator) ->
     columns["actor/grad_norm"][columns["update/not_finite"] > 0] = np.nan
 
 
+def _never_valid(columns: Columns, t: np.ndarray, random: np.random.Generator) -> None:
+    """The model never knew the format."""
+    columns["train/valid"] = random.uniform(0, 0.04, len(t))
+    _lose(columns, np.ones_like(t), random)
+
+
 FAILURES: dict[str, Callable] = {
+    "context_full": _shift({"train/stop/context_full": (0.7, 1.0)}),
+    "episodes_failed": _shift({"train/excluded_ratio": (0.08, 0.3)}, lost=False),
+    "no_valid_turns": _never_valid,
     "train_rollout_drift": _shift({"drift/mean": (0.08, 0.5), "drift/share": (0.02, 0.2)}, lost=False),
     "format_collapse": _shift({"echo/format_valid": (0, 0.5), "train/valid": (0, 0.5)}),
     "variance_death": _variance,

@@ -5,9 +5,14 @@ RECIPE ?= nano/frozen_lake
 ARGS ?=
 VENV ?= .venv
 BIN := $(VENV)/bin
+GPU_VENV ?= .venv-gpu
 
 # A file is one process's, so that the trainings, which want the machine to themselves, follow each other.
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# What runs in the installation for GPUs: all that can differ there. Its engine, log-probs and imports are no mocks.
+GPU_TESTS := tests/test_gpu_install.py tests/test_plugin.py tests/test_hooks.py tests/recipes tests/patches \
+  tests/validation tests/doctor tests/lab/qualify tests/training
 
 # Stamps carry the hash of what was installed: a changed lock installs again, an unchanged one costs nothing, and an
 # interrupted install leaves no stamp, so that it is taken up again.
@@ -17,7 +22,7 @@ PROJECT := $(VENV)/.project-$(call hash,requirements/cpu.lock pyproject.toml set
 DEV := $(VENV)/.dev-$(call hash,requirements/cpu.lock requirements/dev.lock)
 SLOW := $(VENV)/.slow-$(call hash,requirements/cpu.lock requirements/dev.lock requirements/slow.lock)
 
-.PHONY: train install add test test-layer test-lab test-slow test-pages bench lint format lock clean help
+.PHONY: train install add test test-layer test-lab test-gpu-install test-slow test-pages bench lint format lock lock-gpu clean help
 
 train: $(PROJECT) ## install, then train RECIPE (default nano/frozen_lake)
 	@$(BIN)/ragen-verl train $(RECIPE) $(ARGS)
@@ -36,6 +41,10 @@ test-layer: lint ## the tests of ragen_verl alone, without trainings: after a ch
 
 test-lab: lint ## the tests of the laboratory
 	@$(BIN)/python -m pytest tests/lab -m "not slow" $(PARALLEL)
+
+test-gpu-install: $(DEV) $(PROJECT) ## what a GPU user installs, in .venv-gpu on Python 3.12, tested without a GPU (10 GB)
+	@$(BIN)/python requirements/gpu.py $(GPU_VENV)
+	@$(GPU_VENV)/bin/python -m pytest $(GPU_TESTS) -m "not slow and not train" --numprocesses 2 --dist loadfile
 
 test-slow: $(SLOW) $(PROJECT) ## the tests that take minutes each
 	@$(BIN)/python -m pytest tests -m slow
@@ -62,12 +71,15 @@ lock: $(DEV) ## write requirements/*.lock and the table of verl's seams from wha
 	@$(BIN)/python requirements/lock.py
 	@$(BIN)/python -c "from ragen_verl.doctor import seams; seams.record()"
 
+lock-gpu: $(DEV) ## write requirements/gpu.lock from what pyproject.toml asks for today
+	@$(BIN)/python requirements/gpu.py --lock
+
 clean: ## remove .venv, build outputs and caches; keeps runs/
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
-	  printf '  make %-10s %s\n' "$$name" "$$text"; done
+	  printf '  make %-17s %s\n' "$$name" "$$text"; done
 
 $(BIN)/python:
 	@for python in $(PYTHON) python3.11 python3.12 python3; do \

@@ -48,8 +48,9 @@ HEADER = """\
 def settings(listed: str) -> dict[str, str]:
     """What `pip config list` printed, as variables for uv; settings of the environment win, as with pip."""
     found = {}
-    for section, key, value in re.findall(r"^([\w:-]+)\.([\w-]+)='(.*)'$", listed, re.MULTILINE):
-        if key in VARIABLES and section in ("global", "install", ":env:"):
+    lines = re.findall(r"^(global|install|:env:)\.([\w-]+)='(.*)'$", listed, re.MULTILINE)
+    for _, key, value in sorted(lines, key=lambda line: ("global", "install", ":env:").index(line[0])):  # the last wins
+        if key in VARIABLES:
             words = value.replace("\\n", " ").split()
             found[VARIABLES[key]] = ("," if key == "find-links" else " ").join(words)
     return found

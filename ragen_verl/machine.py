@@ -7,7 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
-__all__ = ["memory", "nvidia_smi", "version"]
+__all__ = ["memory", "nvidia_devices", "nvidia_smi", "version"]
+
+_DEV = Path("/dev")
+_DRIVER = Path("/proc/driver/nvidia")
 
 
 def version(package: str) -> str | None:
@@ -30,11 +33,24 @@ def memory() -> int:
 
 
 def nvidia_smi() -> list[str]:
-    """Names of the GPUs that the driver sees, usable by torch or not."""
+    """Names of the NVIDIA GPUs that the driver sees, usable by torch or not.
+
+    In a container without `nvidia-smi` they are read where the kernel's driver lists them.
+    """
     try:
         done = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
         )
     except (OSError, subprocess.TimeoutExpired):
-        return []
+        return _driver_lists() if nvidia_devices() else []
     return [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+
+
+def nvidia_devices() -> list[str]:
+    """Names of the files of NVIDIA GPUs that this process may open; asking costs nothing."""
+    return sorted(one.name for one in _DEV.glob("nvidia[0-9]*"))
+
+
+def _driver_lists() -> list[str]:
+    texts = [one.read_text() for one in sorted(_DRIVER.glob("gpus/*/information"))]
+    return [line.partition(":")[2].strip() for text in texts for line in text.splitlines() if line.startswith("Model:")]

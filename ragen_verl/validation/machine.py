@@ -34,6 +34,7 @@ def check_machine(config: DictConfig) -> None:
         RecipeError: one sentence that names the key and what to do.
     """
     _check_device(config)
+    _check_megatron(config)
     _check_loggers(config.trainer.logger)
     _check_resume(config)
     check_folder(Path(config.ragen.run.dir))
@@ -72,6 +73,25 @@ def _check_device(config: DictConfig) -> None:
         raise RecipeError(f"trainer.device is cuda and CUDA_VISIBLE_DEVICES hides every GPU: unset it, or {change}.")
     if not any(any(Path("/dev").glob(one)) for one in DEVICES) and not nvidia_smi():
         raise RecipeError(f"trainer.device is cuda and this machine has no GPU: {change}.")
+
+
+def _check_megatron(config: DictConfig) -> None:
+    if "megatron" not in config.get("actor_rollout_ref", {}).get("actor", {}):
+        return
+    lacking = [name for name in ("megatron.core", "megatron.bridge") if not _importable(name)]
+    if lacking and not joins_a_cluster():
+        raise RecipeError(
+            f"hardware=gpu_megatron needs {' and '.join(lacking)}, and no package index has the versions that verl "
+            "0.9.1 asks for: start it in a container with them, such as verl's own images (verlai/verl, tags vllm*), "
+            "or use hardware=gpu_offload."
+        )
+
+
+def _importable(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False
 
 
 def _check_loggers(given: Any) -> None:

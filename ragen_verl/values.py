@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -104,7 +105,8 @@ def _items(hint: Any, value: Any, path: str, block: Callable | None, end: str) -
 def _scalar(hint: type, value: Any, path: str, accepts: Accepts | None, end: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    if infinite or not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         words = accepts.words if accepts and hint in (float, str) else _WORDS[hint]
         raise RecipeError(f"{path} is {value!r} but has to be {words}{end}.")
     return value

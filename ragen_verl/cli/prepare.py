@@ -63,7 +63,7 @@ def prepare(
     check_name(recipe)
     own = None
     config = compose(recipe, overrides)
-    if "ragen" not in config:
+    if not config.get("ragen"):
         raise RecipeError(f"{recipe} has no ragen block: put /ragen at the head of its defaults list.")
     if folder:
         config.ragen.run.dir = str(folder.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from omegaconf import DictConfig
 
@@ -11,6 +11,7 @@ from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.config.advantage import Advantage
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import ESTIMATOR
+from ragen_verl.validation.verl_source import estimators, registered
 
 __all__ = ["check_estimator"]
 
@@ -31,7 +32,7 @@ def check_estimator(config: DictConfig, advantage: Advantage) -> None:
         RecipeError: one sentence that names the key and what to change.
     """
     name, n = config.algorithm.adv_estimator, config.actor_rollout_ref.rollout.n
-    theirs = {} if name in ESTIMATORS else _verls()
+    theirs = {} if name in ESTIMATORS else _verls(name)
     if name not in theirs:
         advantage.check(config.algorithm, critic=config.critic.enable, group_size=n, others=theirs)
         return
@@ -54,8 +55,14 @@ def check_estimator(config: DictConfig, advantage: Advantage) -> None:
         )
 
 
-def _verls() -> dict[str, Callable]:
-    """Name -> function in verl's registry, also those that plugins added. This imports verl, which takes seconds."""
+def _verls(name: str) -> Collection[str] | Mapping[str, Callable]:
+    """Name -> function in verl's registry, with those that plugins added; the names alone where `name` is not in it.
+
+    Functions need verl's import, which takes many seconds: a name that neither verl's source nor a plugin that has
+    imported verl knows is refused without it.
+    """
+    if name not in estimators() and name not in registered("ADV_ESTIMATOR_REGISTRY"):
+        return estimators()
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
     return {name: function for name, function in ADV_ESTIMATOR_REGISTRY.items() if name != ESTIMATOR}

@@ -85,8 +85,6 @@ def _check_kl(config: DictConfig) -> None:
         control = algorithm.kl_ctrl
         _check_coefficient("algorithm.use_kl_in_reward", "algorithm.kl_ctrl.kl_coef", control.kl_coef)
         _check_not_full("algorithm.kl_penalty", algorithm.kl_penalty)
-        if control.type not in ("fixed", "adaptive"):
-            raise RecipeError(f"algorithm.kl_ctrl.type is {control.type!r} but verl knows fixed and adaptive.")
 
 
 def _check_coefficient(switch: str, key: str, value: Any) -> None:

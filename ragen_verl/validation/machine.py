@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -51,8 +52,13 @@ def check_folder(path: Path) -> None:
         there = there.parent
     if not there.is_dir():
         raise RecipeError(f"ragen.run.dir is {path} but {there} is a file: name another folder.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise RecipeError(f"ragen.run.dir is {path} but nothing can be written in {there}: name another folder.")
+    try:
+        with TemporaryDirectory(dir=there):  # os.access says yes to root everywhere, also in /proc
+            pass
+    except OSError as error:
+        raise RecipeError(
+            f"ragen.run.dir is {path} but nothing can be written in {there}: name another folder."
+        ) from error
 
 
 def make_paths_absolute(config: DictConfig) -> None:

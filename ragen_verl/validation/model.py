@@ -98,9 +98,10 @@ def tokenizer_of(config: DictConfig, *, local: bool = False) -> Any | None:
             local_files_only=local,
             trust_remote_code=bool(model.trust_remote_code),
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:  # an empty folder is a ValueError
         if folder.is_dir():
-            raise RecipeError(f"The folder {folder} holds no tokenizer: {str(error).splitlines()[0]}") from error
+            reason = str(error).splitlines()[0].rstrip(".:")
+            raise RecipeError(f"The folder {folder} holds no tokenizer ({reason}).") from error
         if local:
             return None
         raise RecipeError(f"The tokenizer of {path} cannot be had: {str(error).splitlines()[0]}") from error

@@ -6,6 +6,7 @@ recipes/ragen.yaml switches on. Each refusal is one sentence that says what to c
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ from ragen_verl.validation.keys import check_keys
 from ragen_verl.validation.losses import check_losses
 from ragen_verl.validation.machine import check_machine, make_paths_absolute
 from ragen_verl.validation.model import check_model
+from ragen_verl.validation.values import check_values
 
 __all__ = ["RecipeCheck", "check"]
 
@@ -46,33 +48,6 @@ _PLUGIN_KEYS = {
     "data.custom_cls.path": "pkg://ragen_verl.training.dataset",
     "data.custom_cls.name": "EnvDataset",
     "actor_rollout_ref.rollout.agent.default_agent_loop": "ragen",
-}
-
-# the checks below compute with these
-_WHOLE_NUMBERS = (
-    "actor_rollout_ref.rollout.n",
-    "actor_rollout_ref.rollout.prompt_length",
-    "actor_rollout_ref.rollout.response_length",
-    "actor_rollout_ref.actor.ppo_mini_batch_size",
-    "critic.ppo_mini_batch_size",
-    "trainer.nnodes",
-    "trainer.n_gpus_per_node",
-)
-# verl only compares these: with 5.5 it would do something at every 11th step, or fail after hours
-_WHOLE_OR_NULL = (
-    "trainer.save_freq",
-    "trainer.test_freq",
-    "trainer.total_epochs",
-    "trainer.critic_warmup",
-    "trainer.max_actor_ckpt_to_keep",
-    "trainer.max_critic_ckpt_to_keep",
-)
-# key -> what it has to be; verl passes these numbers to the optimiser and the engine without a check
-_LEAST = {
-    "actor_rollout_ref.rollout.temperature": ("above 0", lambda value: value > 0),
-    "actor_rollout_ref.rollout.val_kwargs.temperature": ("0 or more", lambda value: value >= 0),
-    "actor_rollout_ref.actor.optim.lr": ("0 or more", lambda value: value >= 0),
-    "critic.optim.lr": ("0 or more", lambda value: value >= 0),
 }
 
 
@@ -119,16 +94,12 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
         RecipeError: the recipe is refused; one sentence says what is wrong and what to change.
     """
     register_resolvers()
-    if "ragen" not in config:
+    if not config.get("ragen"):
         raise RecipeError("The recipe has no ragen block: put /ragen at the head of its defaults list.")
     ragen = RagenConfig.from_omegaconf(config)
     check_keys(config)
     try:
-        for key in _WHOLE_NUMBERS:
-            value = OmegaConf.select(config, key)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise RecipeError(f"{key} is {value!r} but has to be a whole number of 1 or more.")
-        _check_numbers(config)
+        check_values(OmegaConf.to_container(config, resolve=True))
         _check_plugin(config)
         check_trainer(config)
         for name, split in ragen.splits.items():
@@ -171,17 +142,6 @@ def _check_plugin(config: DictConfig) -> None:
         found = OmegaConf.select(config, key)
         if found != wanted:
             raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")
-
-
-def _check_numbers(config: DictConfig) -> None:
-    for key in _WHOLE_OR_NULL:
-        value = OmegaConf.select(config, key)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise RecipeError(f"{key} is {value!r} but has to be a whole number.")
-    for key, (words, accepts) in _LEAST.items():
-        value = OmegaConf.select(config, key)
-        if value is not None and not (isinstance(value, int | float) and accepts(value)):
-            raise RecipeError(f"{key} is {value!r} but has to be {words}.")
 
 
 def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:
@@ -301,6 +261,7 @@ def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
             f"data.train_batch_size is {config.data.train_batch_size} but ragen.train.envs has {groups} groups: "
             "leave the first out, it follows from the second."
         )
+    _check_engines(config)
     ranks = _data_parallel_ranks(config)
     blocks = {"actor_rollout_ref.actor": config.actor_rollout_ref.actor}
     if getattr(ESTIMATORS.get(config.algorithm.adv_estimator), "needs_critic", False):
@@ -317,11 +278,6 @@ def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
             raise RecipeError(
                 f"One update of {path} has {rows} trajectories (ppo_mini_batch_size x rollout.n), which {ranks} "
                 "data-parallel ranks cannot share: change ppo_mini_batch_size, rollout.n or the number of devices."
-            )
-        micro = block.ppo_micro_batch_size_per_gpu  # the largest: the trainer takes one that divides the step's rows
-        if micro is not None and (not isinstance(micro, int) or micro < 1):
-            raise RecipeError(
-                f"{path}.ppo_micro_batch_size_per_gpu is {micro} but has to be a whole number of 1 or more."
             )
     _check_filter(config, ragen)
 
@@ -342,6 +298,21 @@ def _check_filter(config: DictConfig, ragen: RagenConfig) -> None:
         raise RecipeError(
             f"data.gen_batch_size is {config.data.gen_batch_size} but ragen.filter.on_empty refill takes groups off "
             "the data stream one by one: leave it out."
+        )
+
+
+def _check_engines(config: DictConfig) -> None:
+    """Refuse an engine that needs more devices than there are for generation, or that they cannot be shared out to."""
+    rollout, path = config.actor_rollout_ref.rollout, "actor_rollout_ref.rollout"
+    apart = rollout.get("nnodes", 0) > 0  # disaggregated: the engines have devices of their own
+    owner = rollout if apart else config.trainer
+    devices = owner.n_gpus_per_node * owner.nnodes
+    sizes = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
+    needed = math.prod(rollout[size] for size in sizes)
+    if devices % needed:
+        raise RecipeError(
+            f"One engine takes {needed} devices ({path}: {' x '.join(sizes)}), and there are {devices} for generation: "
+            "lower one of the three, or change trainer.n_gpus_per_node."
         )
 
 

@@ -5,10 +5,23 @@ from __future__ import annotations
 import ast
 import sys
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 from ragen_verl.verl_files import folder, resolve, tree
 
-__all__ = ["dataclass_keys", "loggers", "policy_losses", "registered", "search_path"]
+__all__ = [
+    "dataclass_keys",
+    "engines",
+    "estimators",
+    "field_choices",
+    "loggers",
+    "optimizers",
+    "policy_losses",
+    "registered",
+    "rollouts",
+    "search_path",
+]
 
 
 def search_path(entry: str) -> str:
@@ -37,6 +50,81 @@ def dataclass_keys(target: str) -> frozenset[str]:
     return frozenset(
         own.union(*(dataclass_keys(f"{module}.{_name(base)}") for base in node.bases if isinstance(base, ast.Name)))
     )
+
+
+@cache
+def field_choices(target: str) -> dict[str, frozenset[str]]:
+    """Field -> the texts that the dataclass's own check compares it with, `self.mode not in ["a", "b"]`; bases too.
+
+    Args:
+        target: the dataclass's full name, as in `_target_`.
+    """
+    full, node = resolve(target) or ("", None)
+    if not isinstance(node, ast.ClassDef):
+        return {}
+    found: dict[str, frozenset[str]] = {}
+    for base in node.bases:
+        if isinstance(base, ast.Name):
+            found |= field_choices(f"{full.rpartition('.')[0]}.{base.id}")
+    check = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__post_init__"), None)
+    lists = {}
+    for one in ast.walk(check) if check else ():
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.List | ast.Tuple | ast.Set):
+            lists[ast.unparse(one.targets[0])] = one.value
+    for one in ast.walk(check) if check else ():
+        if isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.In | ast.NotIn):
+            left, right = ast.unparse(one.left), one.comparators[0]
+            values = getattr(lists.get(ast.unparse(right), right), "elts", ())
+            texts = [item.value for item in values if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+            if left.startswith("self.") and left.count(".") == 1 and len(texts) == len(values) > 1:
+                found[left.removeprefix("self.")] = frozenset(texts)
+    return found
+
+
+@cache
+def engines() -> frozenset[str]:
+    """The names under which verl registers training engines (`strategy`)."""
+    files = (folder() / "workers" / "engine").glob("*/*_impl.py")
+    calls = (one for path in files for one in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(one, ast.Call))
+    given = [
+        ast.literal_eval(word.value)
+        for one in calls
+        if _name(one.func) == "EngineRegistry.register"
+        for word in one.keywords
+        if word.arg == "backend"
+    ]
+    return frozenset(name for one in given for name in ([one] if isinstance(one, str) else one))
+
+
+@cache
+def rollouts() -> frozenset[str]:
+    """The names of verl's generation engines (`rollout.name`)."""
+    for one in ast.walk(tree("verl.workers.rollout.base")):
+        if isinstance(one, ast.Assign) and _name(one.targets[0]) == "_ROLLOUT_REGISTRY":
+            return frozenset(key[0] for key in ast.literal_eval(one.value))
+    return frozenset()
+
+
+@cache
+def optimizers() -> frozenset[str]:
+    """The optimisers of the installed torch, read from its source; none if it cannot be found."""
+    spec = find_spec("torch")
+    path = Path(spec.submodule_search_locations[0]) / "optim" / "__init__.py" if spec else None
+    if path is None or not path.is_file():
+        return frozenset()
+    found = [one for one in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(one, ast.ImportFrom)]
+    return frozenset(alias.asname or alias.name for one in found for alias in one.names)
+
+
+@cache
+def estimators() -> frozenset[str]:
+    """The names of verl's own advantage estimators."""
+    (found,) = (
+        one
+        for one in tree("verl.trainer.ppo.core_algos").body
+        if isinstance(one, ast.ClassDef) and one.name == "AdvantageEstimator"
+    )
+    return frozenset(str(one.value.value) for one in found.body if isinstance(one, ast.Assign))
 
 
 @cache

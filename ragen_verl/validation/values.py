@@ -1,0 +1,145 @@
+"""The table of checks of single keys: verl takes these values without a look, and fails after Ray, weights and engine.
+
+Numbers stand in `_RULES`, a rule for all keys that a pattern names. Choices are read from verl's own source: what a
+dataclass compares its fields with, and the registries of `_CHOICES`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import translate
+from typing import Any
+
+from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.validation.verl_source import engines, field_choices, optimizers, rollouts
+
+__all__ = ["check_values"]
+
+_Rule = tuple[str, Callable[[Any], bool], str]
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(least: float = -math.inf) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _within(test: Callable[[float], bool]) -> Callable[[Any], bool]:
+    return lambda value: _number(value) and test(value)
+
+
+_ONE_OR_MORE = (_whole(1), "a whole number of 1 or more")
+_ZERO_OR_MORE = (_whole(0), "a whole number of 0 or more")
+
+# patterns of keys in full, `*` for any part; the first that matches a key counts; null is left to verl
+_RULES: tuple[tuple[str, tuple[Callable[[Any], bool], str]], ...] = (
+    ("*.val_kwargs.temperature", (_within(lambda value: value >= 0), "0 or more")),
+    ("actor_rollout_ref.rollout.temperature", (_within(lambda value: value > 0), "above 0")),
+    ("*.top_p", (_within(lambda value: 0 < value <= 1), "above 0 and at most 1")),
+    ("*.top_k", (_whole(-1), "a whole number of 1 or more, or -1 for all tokens")),
+    ("*.gpu_memory_utilization", (_within(lambda value: 0 < value <= 1), "above 0 and at most 1")),
+    ("*.optim.lr", (_within(lambda value: value >= 0), "0 or more")),
+    ("*.weight_decay", (_within(lambda value: value >= 0), "0 or more")),
+    ("*.optim.clip_grad", (_within(lambda value: value > 0), "above 0")),
+    ("*.cliprange_value", (_within(lambda value: value > 0), "above 0")),
+    ("*.lr_warmup_steps_ratio", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")),
+    ("algorithm.gamma", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")),
+    ("algorithm.lam", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")),
+    ("*.entropy_coeff", (_number, "a number")),
+    ("actor_rollout_ref.rollout.nnodes", _ZERO_OR_MORE),  # 0: on the trainer's devices
+    ("*.lora_rank", _ZERO_OR_MORE),
+    ("trainer.critic_warmup", _ZERO_OR_MORE),
+    ("*num_workers", _ZERO_OR_MORE),
+    ("trainer.save_freq", (_whole(), "a whole number")),
+    ("trainer.test_freq", (_whole(), "a whole number")),
+    ("*.seed", (_whole(), "a whole number")),
+    *((f"*.{name}", _ONE_OR_MORE) for name in ("n", "nnodes", "n_gpus_per_node", "ppo_epochs", "total_epochs")),
+    *((f"*{end}", _ONE_OR_MORE) for end in ("_batch_size", "_batch_size_per_gpu", "_parallel_size", "_ckpt_to_keep")),
+    *((f"*{end}", _ONE_OR_MORE) for end in (".max_num_seqs", ".max_num_batched_tokens", "_token_len_per_gpu")),
+    *((f"actor_rollout_ref.rollout.{name}", _ONE_OR_MORE) for name in ("prompt_length", "response_length")),
+)
+_PATTERNS = [(re.compile(translate(pattern)), *rule) for pattern, rule in _RULES]
+
+# the checks that follow compute with these, so that null is refused too
+_NEEDED = (
+    "actor_rollout_ref.rollout.n",
+    "actor_rollout_ref.rollout.prompt_length",
+    "actor_rollout_ref.rollout.response_length",
+    "actor_rollout_ref.actor.ppo_mini_batch_size",
+    "critic.ppo_mini_batch_size",
+    "trainer.nnodes",
+    "trainer.n_gpus_per_node",
+)
+
+# blocks of verl that are no part of a multi-turn training, and blocks with keys of somebody else
+_OTHERS = ("ragen.", "hydra.", "ray_kwargs.", "distillation.", "reward.", "reward_model.", "custom_reward_function.")
+
+# key -> the values that verl knows, read when they are asked for
+_CHOICES: dict[str, Callable[[], frozenset[str]]] = {
+    "actor_rollout_ref.actor.strategy": engines,
+    "critic.strategy": engines,
+    "actor_rollout_ref.rollout.name": rollouts,
+    # what vLLM and verl's PrecisionType both take
+    "actor_rollout_ref.rollout.dtype": lambda: frozenset({"bfloat16", "float16", "float32", "half", "float", "auto"}),
+    "critic.loss_agg_mode": lambda: field_choices("verl.workers.config.ActorConfig")["loss_agg_mode"],
+    "algorithm.kl_ctrl.type": lambda: frozenset({"fixed", "adaptive"}),  # core_algos.get_kl_controller
+    "data.truncation": lambda: frozenset({"error", "left", "right", "middle"}),  # verl.utils.torch_functional
+}
+
+
+def check_values(config: Mapping[str, Any]) -> None:
+    """Refuse values that verl cannot work with, key by key.
+
+    Args:
+        config: verl's whole configuration as plain data, interpolations resolved.
+
+    Raises:
+        RecipeError: one sentence that names the first such key, its value and what it has to be.
+    """
+    found = dict(_flat(config))
+    for key in _NEEDED:
+        if found.get(key) is None:
+            raise RecipeError(f"{key} is None but has to be a whole number of 1 or more.")
+    for key, value in found.items():
+        if value is None or key.startswith(_OTHERS):
+            continue
+        test, words = next(((test, words) for one, test, words in _PATTERNS if one.match(key)), (None, ""))
+        if test and not test(value):
+            raise RecipeError(f"{key} is {value!r} but has to be {words}.")
+        if key in _CHOICES:
+            _check_choice(key, value, _CHOICES[key]())
+    for path, block in _blocks(config):
+        if path.startswith(_OTHERS):
+            continue
+        for name, choices in field_choices(block["_target_"]).items():
+            if isinstance(block.get(name), str):
+                _check_choice(f"{path}.{name}", block[name], choices)
+        if block.get("optimizer_impl") == "torch.optim" and isinstance(block.get("optimizer"), str):
+            _check_choice(f"{path}.optimizer", block["optimizer"], optimizers())
+
+
+def _check_choice(key: str, value: Any, known: frozenset[str]) -> None:
+    if known and value not in known:
+        raise RecipeError(f"{key} is {value!r} but verl knows {', '.join(sorted(known))}: {nearest(value, known)}")
+
+
+def _flat(block: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in block.items():
+        where = f"{path}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{where}.")
+        else:
+            yield where, value
+
+
+def _blocks(block: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(key in full, block) of every block that names a dataclass of verl."""
+    if str(block.get("_target_", "")).startswith("verl."):
+        yield path.removesuffix("."), block
+    for key, value in block.items():
+        if isinstance(value, Mapping):
+            yield from _blocks(value, f"{path}{key}.")

@@ -22,13 +22,24 @@ _NUMBER = re.compile(
     rf"(?<![0-9.,])(?P<sign>-?)(?P<currency>[$€£] ?)?(?:{_RATIO}|(?P<first>{_DIGITS})(?: ?/ ?(?P<second>{_DIGITS}))?)"
     r"(?P<percent> ?%)?(?![0-9])"
 )
-# Text before a number that makes it part of an expression or word: 10^590, 1e590, x590, 2*590, 2 + 590; but not the
-# marks of bold text in **590**.
+# Text before a number that makes it part of an expression or word: 10^590, 1e590, x590, 2*590, 2 + 590, log 590; but
+# not the marks of bold text in **590**.
 _OPERATOR_BEFORE = re.compile(
-    r"(?:[^\W\d]|[\^_]\s?|\\(?:times|cdot|div)\s?"
-    r"|[\d)\]}]\s?(?:[-+/x×·⋅÷]|\*{1,2})\s?|\w(?:\*{1,2}|[+/])|\w \*{1,2} )[({\[]?$"
+    r"(?:[^\W\d]|[\^_√∛∜±≤≥≠∑∏]\s?|\\(?:times|cdot|div|pm)\s?"
+    r"|[\d)\]}]\s?(?:[-+/x×·⋅÷]|\*{1,2})\s?|\w(?:\*{1,2}|[+/])|\w \*{1,2} "
+    r"|\b(?:log|ln|lg|exp|sqrt|sin|cos|tan)(?:_\{?\w+\}?)?\s"
+    r"|\b(?:minus|negative|plus|times|by|over|mod|choose|twice|double|triple"
+    r"|(?:half|third|quarter|square|cube|root|percent|power|log|logarithm|multiple|factorial) of|%\s?of)\s)$",
+    re.IGNORECASE,
 )
-_OPERATOR_AFTER = re.compile(r"\s?(?:\^|\*{1,2}[\w(]| \*{1,2} [\w(])")
+_BEFORE_BRACKET = re.compile(r"[\d)\]}\-]$")  # 2(590), -(590)
+# Text after a number that makes it part of an expression or of a larger number: 590^2, 590 * x, 590/x, 590!, 590k.
+_OPERATOR_AFTER = re.compile(
+    r"!|\s?(?:\^|\*{1,2}[\w(]| \*{1,2} [\w(])|[-+/×·⋅÷](?:[A-Za-z](?![A-Za-z])|\()|[xyznπ√](?![A-Za-z])"
+    r"|(?:K|M|B|T|bn|mn)(?![A-Za-z])|\s?k(?![A-Za-z])"
+    r"|\s?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore|squared|cubed|factorial)s?(?![A-Za-z])"
+)
+_MINUS = re.compile(r"(?<![0-9)\]}] )\b(?:minus|negative)\s+(?=[0-9.$€£])", re.IGNORECASE)
 _RAISED = re.compile("(?<=[0-9)])[⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉]")
 _UNIT = re.compile(r"(?<=[0-9}])\s+\{?\s*[A-Za-z][A-Za-z ]*\}?$")
 _MARK = re.compile(r"####|answer is:?|\\boxed\s*\{", re.IGNORECASE)
@@ -64,7 +75,7 @@ def number(text: str, whole: bool = False) -> Fraction | None:
 
     It reads signs, thousands commas, decimals, a/b, \\frac{a}{b} and currency; a percent sign is a unit, not a factor.
     Of several numbers the last counts; if the last is a part of an expression or of a word (10^590, 1e590, x590,
-    2 * 590), the result is None.
+    2 * 590, 590!, -(590)) or of a larger number (590k), the result is None.
 
     Args:
         text: an answer.
@@ -73,16 +84,23 @@ def number(text: str, whole: bool = False) -> Fraction | None:
     if len(text) > LONGEST:
         return None
     text = _final(_plain(text)).strip()
-    text = re.sub(r"(?<=[0-9}]) ?\.$", "", text)
+    text = _MINUS.sub("-", re.sub(r"(?<=[0-9}]) ?\.$", "", text))
     if whole:
         match = _NUMBER.fullmatch(_UNIT.sub("", text))
-        return _value(match) if match else None
+        return _value(match) if match and not _OPERATOR_AFTER.match(text, match.end()) else None
     last = None
     for match in _NUMBER.finditer(text):
         last = match
-    if last is None or _OPERATOR_BEFORE.search(text[: last.start()][-12:]) or _OPERATOR_AFTER.match(text, last.end()):
-        return None
-    return _value(last)
+    return _value(last) if last is not None and _stands_alone(text, last) else None
+
+
+def _stands_alone(text: str, match: re.Match) -> bool:
+    """Tell whether a number in `text` is no part of an expression, of a word or of a larger number."""
+    before = text[: match.start()].rstrip("([{")
+    bracketed = len(before) < match.start()
+    if _OPERATOR_BEFORE.search(before[-40:]) or (bracketed and _BEFORE_BRACKET.search(before)):
+        return False
+    return not _OPERATOR_AFTER.match(text, match.end())
 
 
 def _value(match: re.Match) -> Fraction | None:

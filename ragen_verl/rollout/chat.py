@@ -101,6 +101,12 @@ class ChatTokens(Chat):
         self._prefill_ids = self._prefill(self._after, protocol)
         opened = not self._prefill_ids
         self._tag = self._after[self._after.rindex(protocol.prefill) :] if opened else protocol.prefill
+        # a shorter special token controls the chat where the template writes it; elsewhere it may be a plain sign
+        written = {*self._encode(self._conversation(3)), *self.eos_ids}
+        armed = {
+            index for index, token in added.items() if token.content in self._armed
+        } | self._special.keys() & written
+        self._control = {index for index in armed if self._special.get(index) not in protocol.tags}
 
     # -- the ids ------------------------------------------------------------------------------------------------------
 
@@ -182,7 +188,17 @@ class ChatTokens(Chat):
         """Prevent that environment text becomes control tokens: an echoed `<|im_end|>` would forge a message."""
         for token in self._armed:
             text = text.replace(token, f"{token[0]} {token[1:]}")
-        return text
+        return self._broken_up(text)
+
+    def _broken_up(self, text: str) -> str:
+        """Break up what is still a control token: one character, or letters that the normaliser folds into one."""
+        if self._control.isdisjoint(self._encode(text)):
+            return text
+        if len(text) == 1:
+            return " "
+        halves = [self._broken_up(half) for half in (text[: len(text) // 2], text[len(text) // 2 :])]
+        whole = "".join(halves)
+        return whole if self._control.isdisjoint(self._encode(whole)) else " ".join(halves)
 
     def _opening(self, system: str, user: str) -> list[_Message]:
         if not system:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.launch import typed
-from ragen_verl.runs.resume import changes
+from ragen_verl.runs.resume import changes, history
 
 __all__ = ["difference_tables", "differences", "find", "record", "table"]
 
@@ -113,6 +113,10 @@ def differences(one: Run, other: Run) -> dict[str, list[tuple[str, str, str]]]:
     for key, first, second in changes(one.config, other.config):
         block = ".".join(key.split(".")[:2]) if key.startswith(("ragen.", "actor_rollout_ref.")) else key.split(".")[0]
         found.setdefault(f"settings: {block}", []).append((key, _shown(first), _shown(second)))
+    changed = [history(each.folder) for each in (one, other)]
+    for key in dict.fromkeys((*changed[0], *changed[1])):
+        first, second = (_over_time(each.get(key)) for each in changed)
+        found.setdefault("settings changed at a resume", []).append((key, first, second))
     for name in dict.fromkeys((*one.versions, *other.versions)):
         first, second = (_shown(each.versions.get(name, ...)) for each in (one, other))
         if first != second:
@@ -123,6 +127,10 @@ def differences(one: Run, other: Run) -> dict[str, list[tuple[str, str, str]]]:
         if first != second:
             found.setdefault("results", []).append((name, first, second))
     return found
+
+
+def _over_time(values: Sequence[tuple[int, Any]] | None) -> str:
+    return ", ".join(f"{_shown(value)} from step {step}" for step, value in values) if values else "-"
 
 
 def _results(run: Run) -> Iterator[tuple[str, str]]:

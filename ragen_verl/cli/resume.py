@@ -68,6 +68,12 @@ def confirm(prepared: Prepared, yes: bool) -> None:
     differing = changes(started(prepared.folder).config, OmegaConf.to_container(prepared.config))
     if not differing:
         return
+    for key, before, after in differing:
+        if ".optim." in key and prepared.config.actor_rollout_ref.actor.strategy == "megatron":
+            raise RecipeError(
+                f"{key} cannot be changed from {before!r} to {after!r} at a resume with Megatron, whose checkpoint keeps "
+                "its own: leave it, or start a new run from the exported model."
+            )
     listed = [f"{key}: {shown(before)} -> {shown(after)}" for key, before, after in differing]
     if len(listed) > _SHOWN:
         listed = [*listed[:_SHOWN], f"and {len(listed) - _SHOWN} more"]

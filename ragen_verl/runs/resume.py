@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,13 @@ from omegaconf import OmegaConf
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.resolvers import register_resolvers
-from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs import disk
+from ragen_verl.runs.folder import RunFolder, mapping
 
-__all__ = ["FREE", "Started", "changes", "differences", "flat", "shown", "started"]
+__all__ = ["FREE", "Started", "changes", "differences", "flat", "history", "note_changes", "shown", "started"]
+
+_HISTORY = "settings.jsonl"
+"""What was changed at a resume: one object a key, with the first step."""
 
 # keys that may differ between two parts of one run: its folder, its start, and evaluation instead of training
 FREE = (
@@ -71,6 +76,44 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tup
     """The same of two settings by keys in full, with all keys."""
     pairs = ((key, before.get(key, ...), after.get(key, ...)) for key in sorted({*before, *after}))
     return [(key, old, new) for key, old, new in pairs if old != new]
+
+
+def note_changes(folder: RunFolder, config: Mapping[str, Any], step: int) -> None:
+    """Append what a resumed run changes to the folder's history of settings; call it before config.yaml is replaced.
+
+    Args:
+        folder: the run's.
+        config: resolved, of the run that goes on.
+        step: the last step of its checkpoint; 0 begins anew, without a history.
+    """
+    file = folder.path / _HISTORY
+    if not step:
+        file.unlink(missing_ok=True)
+        return
+    before = mapping(folder.path / "config.yaml")
+    for key, old, new in changes(before, config) if before else ():
+        record = {
+            "step": step + 1,
+            "key": key,
+            "before": None if old is ... else old,
+            "after": None if new is ... else new,
+        }
+        disk.append(file, json.dumps(record, default=str) + "\n")
+
+
+def history(folder: RunFolder) -> dict[str, list[tuple[int, Any]]]:
+    """Key -> (first step, value) of every setting that was changed at a resume, from step 1 on."""
+    found: dict[str, list[tuple[int, Any]]] = {}
+    file = folder.path / _HISTORY
+    for line in file.read_text("utf-8", errors="replace").splitlines() if file.exists() else ():
+        try:
+            record = json.loads(line)
+            key, step = str(record["key"]), int(record["step"])
+        except (ValueError, TypeError, KeyError):  # cut short
+            continue
+        values = [one for one in found.get(key, [(1, record.get("before"))]) if one[0] < step]
+        found[key] = [*values, (step, record.get("after"))]
+    return found
 
 
 def flat(block: Any, path: str = "") -> Iterator[tuple[str, Any]]:

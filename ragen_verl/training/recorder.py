@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.names import ACTOR, ENTROPY, FIRST_ERROR, GENERALISATION, HELD_OUT, TRAIN
@@ -16,6 +16,7 @@ from ragen_verl.rollout.recurrence import InitialStates
 from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.plots import learning_curve
+from ragen_verl.runs.resume import note_changes
 from ragen_verl.training.batch import TrajectoryBatch, fill_tokens
 from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.monitoring import TrainingMonitor
@@ -54,6 +55,7 @@ class Recorder:
         write_inside(self.folder.path, step, trainer.logger)
         with self.folder.keeps_cause():
             if not evaluates:
+                note_changes(self.folder, OmegaConf.to_container(self.config, resolve=True), step)
                 self.folder.begin(self.config, step)
                 self.monitor.resume()
                 self.met.read(self.folder.trajectories("train"), step)

@@ -19,6 +19,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.names import HELD_OUT_SUCCESS
 from ragen_verl.runs import lock
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.resume import history, note_changes
 
 EPISODES = {"val-env/episodes": 64.0, "val-env/return": 0.1}
 
@@ -129,3 +130,20 @@ def test_equal_runs_say_so(tmp_path):
     )
     assert json.loads(run("compare", one.path, other.path, "--json").output) == {}
     assert run("compare", one.path, tmp_path / "no").exit_code == 2
+
+
+def test_a_setting_that_was_changed_at_a_resume_has_its_steps(tmp_path):
+    one, other = made(tmp_path / "one", 0.5, lr=1e-3), made(tmp_path / "other", 0.5, lr=1e-3)
+    key = "actor_rollout_ref.actor.optim.lr"
+    for step, lr in ((6, 5e-4), (9, 2e-4)):
+        config = OmegaConf.load(one.path / "config.yaml")
+        OmegaConf.update(config, key, lr)
+        note_changes(one, OmegaConf.to_container(config), step)
+        OmegaConf.save(config, one.path / "config.yaml")
+    assert history(one) == {key: [(1, 1e-3), (7, 5e-4), (10, 2e-4)]}
+    found = differences(read_run(one.path), read_run(other.path))
+    assert found["settings changed at a resume"] == [
+        (key, "0.001 from step 1, 0.0005 from step 7, 0.0002 from step 10", "-")
+    ]
+    note_changes(one, {}, 0)  # begun anew
+    assert history(one) == {}

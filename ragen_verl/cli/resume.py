@@ -71,8 +71,8 @@ def confirm(prepared: Prepared, yes: bool) -> None:
     for key, before, after in differing:
         if ".optim." in key and prepared.config.actor_rollout_ref.actor.strategy == "megatron":
             raise RecipeError(
-                f"{key} cannot be changed from {before!r} to {after!r} at a resume with Megatron, whose checkpoint keeps "
-                "its own: leave it, or start a new run from the exported model."
+                f"{key} cannot be changed from {before!r} to {after!r} at a resume with Megatron, whose checkpoint "
+                "keeps its own: leave it, or start a new run from the exported model."
             )
     listed = [f"{key}: {shown(before)} -> {shown(after)}" for key, before, after in differing]
     if len(listed) > _SHOWN:

@@ -92,12 +92,8 @@ def note_changes(folder: RunFolder, config: Mapping[str, Any], step: int) -> Non
         return
     before = mapping(folder.path / "config.yaml")
     for key, old, new in changes(before, config) if before else ():
-        record = {
-            "step": step + 1,
-            "key": key,
-            "before": None if old is ... else old,
-            "after": None if new is ... else new,
-        }
+        values = {name: None if one is ... else one for name, one in (("before", old), ("after", new))}
+        record = {"step": step + 1, "key": key, **values}
         disk.append(file, json.dumps(record, default=str) + "\n")
 
 

@@ -67,7 +67,7 @@ def choose_by_luck(line: dict, t: float) -> None:
 
 def fail_in_part(line: dict, t: float) -> None:
     """Some episodes end in an error."""
-    line["train/excluded_ratio"] = 0.12
+    line["train/excluded_ratio"] = 0.2 * t
 
 
 FAILURES = {

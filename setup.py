@@ -36,5 +36,5 @@ setup(
         "ragen_verl.recipes": "recipes",
         "ragen_verl.requirements": "requirements",
     },
-    package_data={"": [f"*{ending}" for ending in DATA] + ["py.typed"]},
+    package_data={"": [f"*{ending}" for ending in DATA] + ["py.typed", "*.pyi"]},
 )

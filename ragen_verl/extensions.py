@@ -14,7 +14,8 @@ registry is first asked for a name:
 
 The options of a function are its keyword-only parameters: their defaults are the recipe's defaults, and their
 annotations are what a recipe's values are checked against: int, float, bool, str, `tuple[float, ...]`,
-`Literal["a", "b"]`, and `Annotated[float, Accepts(test, words)]` for a number within bounds.
+`Literal["a", "b"]`, `Annotated[float, Gt(0)]` with bounds of annotated-types, or `Annotated[str, Accepts(test, words)]`
+for what bounds cannot say.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from pathlib import Path
 from typing import Any, Generic, Optional, TypeVar
 
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.values import Accepts, checked
+from ragen_verl.values import checked
 
-__all__ = ["FILES", "GROUP", "Accepts", "Registry", "check_options", "load_plugins", "options_of", "use_files"]
+__all__ = ["FILES", "GROUP", "Registry", "check_options", "load_plugins", "options_of", "use_files"]
 
 GROUP = "ragen_verl.plugins"
 """The entry-point group."""

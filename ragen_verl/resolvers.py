@@ -1,10 +1,11 @@
-"""The OmegaConf resolvers that recipes use, such as `${ragen_groups:${ragen.train}}`."""
+"""What recipes need of OmegaConf and Hydra: resolvers such as `${ragen_groups:${ragen.train}}`, and open blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -12,7 +13,9 @@ from packaging.version import Version
 
 from ragen_verl.errors import RecipeError
 
-__all__ = ["register_resolvers"]
+__all__ = ["open_options", "register_resolvers"]
+
+_OPEN = ("rollout", "rewards", "filter", "advantage", "diagnostics.indicators", "diagnostics.causes")
 
 
 def _groups_of(split: DictConfig | ListConfig | Mapping | list) -> int:
@@ -40,6 +43,19 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("ragen_nano", _nano_model, replace=True)
     OmegaConf.register_new_resolver("ragen_cpu", _cpu_size, replace=True)
     OmegaConf.register_new_resolver("ragen_attention", _attention, replace=True)
+
+
+def open_options(config_store: ModuleType) -> None:
+    """Let the command line set options of plugins without a `+`, which Hydra asks for before keys that no file has.
+
+    recipes/ragen.yaml begins with this piece, whose blocks are marked as open; Hydra keeps the mark when it merges. The
+    plugin calls it once Hydra's module `hydra.core.config_store` is imported, so that verl's own main knows the piece.
+    """
+    blocks = OmegaConf.create({"ragen": {}})
+    for name in _OPEN:
+        OmegaConf.update(blocks, f"ragen.{name}", {})
+        OmegaConf.set_struct(OmegaConf.select(blocks, f"ragen.{name}"), False)
+    config_store.ConfigStore.instance().store(group="ragen", name="open_options", node=blocks, package="_global_")
 
 
 def _nano_model(thoughts: str | None = None, number: int | None = None) -> str:

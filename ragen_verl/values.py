@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import math
+import operator
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import BaseMetadata, GroupedMetadata, Interval
 
 from ragen_verl.errors import RecipeError
 
-__all__ = ["NOT_NEGATIVE", "POSITIVE", "SHARE", "UNIT", "Accepts", "checked"]
+__all__ = ["POSITIVE", "SHARE", "Accepts", "Unit", "bounds", "checked"]
 
 
 @dataclass(frozen=True)
 class Accepts:
     """A condition on a value besides its type: a test of the converted value, and its words in the error message.
 
-    In the signature of a plugin it stands beside the type: `Annotated[float, Accepts(lambda x: x > 0, "above 0")]`.
+    In the signature of a plugin it stands beside the type, `Annotated[str, Accepts(str.isupper, "text in capitals")]`,
+    where bounds of annotated-types cannot say it: `Annotated[float, Gt(0)]`, `Annotated[int, Interval(ge=1, le=9)]`.
     """
 
     test: Callable[[Any], bool]
     words: str
 
 
-UNIT = Accepts(lambda value: 0 <= value <= 1, "a number from 0 to 1")
+Unit = Annotated[float, Interval(ge=0, le=1)]
+"""An option that is a number from 0 to 1."""
+
 POSITIVE = Accepts(lambda value: value > 0, "a number above 0")
 SHARE = Accepts(lambda value: 0 < value <= 1, "a number above 0 and at most 1")
-NOT_NEGATIVE = Accepts(lambda value: value >= 0, "a number of 0 or more")
 
+_LIMITS = {"gt": "above {}", "ge": "of {} or more", "lt": "below {}", "le": "at most {}"}
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -45,7 +51,7 @@ def checked(
 
     Args:
         hint: bool, int, float, str, a tuple, list or dict, a Literal, one of these `| None`, or `Annotated` with an
-            `Accepts`. Any other annotation takes every value.
+            `Accepts` or with bounds of annotated-types. Any other annotation takes every value.
         value: as in the recipe.
         path: the key's full name, for the message.
         accepts: a condition on the value besides its type.
@@ -60,9 +66,9 @@ def checked(
         if value is None:
             return None
         end = f" or null{end}"
-    if typing.get_origin(hint) is typing.Annotated:
+    if typing.get_origin(hint) is Annotated:
         hint, *notes = typing.get_args(hint)
-        accepts = next((one for one in notes if isinstance(one, Accepts)), accepts)
+        accepts = next((one for one in notes if isinstance(one, Accepts)), None) or bounds(hint, notes) or accepts
     origin = typing.get_origin(hint) or hint
     if block and is_dataclass(hint):
         return block(hint, value, path)  # type: ignore[arg-type]  # a hint is a class
@@ -80,6 +86,28 @@ def checked(
     if accepts and not accepts.test(value):
         raise RecipeError(f"{path} is {value!r} but has to be {accepts.words}{end}.")
     return value
+
+
+def bounds(hint: Any, notes: Iterable[Any]) -> Accepts | None:
+    """The bounds of annotated-types among the notes of an `Annotated` as one condition; None where there are none.
+
+    Raises:
+        RecipeError: a note of annotated-types that is no bound.
+    """
+    flat = [part for one in notes for part in (one if isinstance(one, GroupedMetadata) else [one])]
+    limits = {}
+    for one in flat:
+        if isinstance(one, BaseMetadata):
+            name = type(one).__name__.lower()
+            if name not in _LIMITS:
+                raise RecipeError(f"{one!r} beside a type is no bound: use Gt, Ge, Lt, Le or Interval, or Accepts.")
+            limits[name] = getattr(one, name)
+    if not limits:
+        return None
+    kind = "a whole number" if hint is int else "a number"
+    told = " and ".join(_LIMITS[name].format(limit) for name, limit in limits.items())
+    words = f"{kind} from {limits['ge']} to {limits['le']}" if limits.keys() == {"ge", "le"} else f"{kind} {told}"
+    return Accepts(lambda value: all(getattr(operator, name)(value, one) for name, one in limits.items()), words)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

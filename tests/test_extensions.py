@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import pytest
+from annotated_types import Ge, Gt, Interval, Le, Lt, MultipleOf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ragen_verl import extensions
 from ragen_verl.errors import RecipeError
-from ragen_verl.extensions import Accepts, Registry, check_options, options_of, use_files
+from ragen_verl.extensions import Registry, check_options, options_of, use_files
+from ragen_verl.values import Accepts, checked
 
 if TYPE_CHECKING:
     from nowhere import Batch
@@ -97,6 +101,33 @@ def test_options_of_a_class_are_those_of_its_constructor() -> None:
             self.turns = turns
 
     assert check_options(Window, {"turns": 2}, "ragen.rollout", "context window") == {"turns": 2}
+
+
+BOUNDS = [
+    (int, [Ge(1)], "a whole number of 1 or more", lambda x: x >= 1),
+    (float, [Gt(0)], "a number above 0", lambda x: x > 0),
+    (float, [Interval(gt=0, le=1)], "a number above 0 and at most 1", lambda x: 0 < x <= 1),
+    (float, [Interval(ge=0, le=1)], "a number from 0 to 1", lambda x: 0 <= x <= 1),
+    (float, [Ge(0), Lt(1)], "a number of 0 or more and below 1", lambda x: 0 <= x < 1),
+    (int, [Le(3)], "a whole number at most 3", lambda x: x <= 3),
+]
+
+
+@pytest.mark.parametrize(("kind", "notes", "words", "accepts"), BOUNDS, ids=[words for _, _, words, _ in BOUNDS])
+@given(value=st.integers(-1, 4) | st.sampled_from([0.5, 1.0, -0.5]))
+def test_bounds_of_annotated_types_are_checked(kind, notes, words, accepts, value):
+    hint = Annotated[(kind, *notes)]
+    value = kind(value)
+    if accepts(value):
+        assert checked(hint, value, "key") == value
+    else:
+        with pytest.raises(RecipeError, match=f"^key is {value} but has to be {words}\\.$"):
+            checked(hint, value, "key")
+
+
+def test_a_note_that_is_no_bound_is_refused():
+    with pytest.raises(RecipeError, match=r"MultipleOf.* is no bound: use Gt, Ge, Lt, Le or Interval, or Accepts"):
+        checked(Annotated[int, MultipleOf(2)], 4, "key")
 
 
 # -- registries -------------------------------------------------------------------------------------------------------

@@ -207,7 +207,8 @@ def test_public_names_of_modules_stand_in_all() -> None:
         )
         public = {name for name in own if not name.startswith("_")}
         assert listed is not None or not public, f"{path} has no __all__"
-        assert set(listed or ()) <= own | imported, f"{path} lists what it does not have"
+        lazy = "__getattr__" in own  # tests/test_public_api.py asks it for each name
+        assert lazy or set(listed or ()) <= own | imported, f"{path} lists what it does not have"
         assert listed in (None, sorted(listed or (), key=order)), f"the __all__ of {path} is not sorted"
         assert public <= set(listed or ()), f"{path} has public names that __all__ lacks: an underscore, or the list"
 

@@ -3,19 +3,13 @@
 from typing import Annotated
 
 import torch
+from annotated_types import Gt
 
-from ragen_verl.advantages import estimator
-from ragen_verl.advantages.batch import AdvantageBatch
-from ragen_verl.advantages.statistics import centred
-from ragen_verl.diagnostics import indicator
-from ragen_verl.extensions import Accepts
-from ragen_verl.filter import Candidates, strategy
-
-ABOVE_0 = Accepts(lambda value: value > 0, "a number above 0")
+from ragen_verl import AdvantageBatch, Candidates, centred, estimator, indicator, strategy
 
 
 @estimator("bounded", needs_group=True)
-def bounded(batch: AdvantageBatch, *, sharpness: Annotated[float, ABOVE_0] = 2.0):
+def bounded(batch: AdvantageBatch, *, sharpness: Annotated[float, Gt(0)] = 2.0):
     """A = tanh(sharpness * (R - mean of the group)) on every sampled token: between -1 and 1 in any unit of reward."""
     rollouts = batch.rollouts
     returns = rollouts.total(batch.rewards)
@@ -25,7 +19,7 @@ def bounded(batch: AdvantageBatch, *, sharpness: Annotated[float, ABOVE_0] = 2.0
 
 
 @strategy("above_mean")
-def above_mean(candidates: Candidates, *, factor: Annotated[float, ABOVE_0] = 1.0):
+def above_mean(candidates: Candidates, *, factor: Annotated[float, Gt(0)] = 1.0):
     """The groups whose score is at least `factor` times the mean score of the step: a mask, one entry per group."""
     return candidates.scores >= factor * candidates.scores.mean()
 

@@ -57,18 +57,18 @@ def evaluate(
     from ragen_lab.evaluate.endpoint import Sampling
     from ragen_lab.evaluate.plan import episodes
     from ragen_lab.evaluate.runner import evaluate as play
-    from ragen_lab.evaluate.spec import Spec
+    from ragen_lab.evaluate.spec import Setting, Spec
     from ragen_lab.evaluate.summary import comparisons, markdown, remarks, results, table
 
     from ragen_verl.config import RagenConfig
 
+    config = composed(recipe, overrides or [])
+    ragen = RagenConfig.from_omegaconf(config)  # before the policies, which may be in its plugins
     specs = [Spec.parse(text) for text in policy]
-    if response_length and not any(spec.form == "api" for spec in specs):
+    if response_length and not any(spec.form.name == "api" for spec in specs):
         raise RecipeError(
             "--response-length is for a policy behind an API; for others set ragen.rollout.response_length=N."
         )
-    config = composed(recipe, overrides or [])
-    ragen = RagenConfig.from_omegaconf(config)
     plan = episodes(ragen, samples, states)
     held_out = config.actor_rollout_ref.rollout.val_kwargs
     sampling = Sampling(
@@ -81,13 +81,14 @@ def evaluate(
     )
     rollout = config.actor_rollout_ref.rollout
     length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
+    setting = Setting(sampling, str(rollout.dtype), length, asked)
     folder = out or Path("runs/eval") / recipe.replace("/", "-").removesuffix(".yaml")
     settings = {"recipe": recipe, "overrides": list(overrides or []), "ragen": _played(ragen)}
     records = {}
     for spec in specs:
         with ExitStack() as stack:
             with Console(stderr=True).status(f"{spec.text}: starting ..."):
-                player = stack.enter_context(spec.opened(sampling, dtype=str(rollout.dtype), context=length, ask=asked))
+                player = stack.enter_context(spec.opened(setting))
             name = player.name if player.name not in records else spec.text
             records[name] = play(
                 ragen,

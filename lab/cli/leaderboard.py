@@ -50,17 +50,18 @@ def leaderboard(
     from ragen_lab.evaluate import leaderboard as boards
     from ragen_lab.evaluate.endpoint import Sampling
     from ragen_lab.evaluate.runner import evaluate, recorded
-    from ragen_lab.evaluate.spec import Spec
+    from ragen_lab.evaluate.spec import Setting, Spec
 
     board = boards.Board(tuple(dict.fromkeys(env)) or tuple(boards.GAMES), instances, samples, response_length)
     specs = [Spec.parse(text) for text in policy]
     sampling = Sampling(
         temperature=temperature, timeout=timeout, retries=retries, concurrency=concurrency, per_minute=per_minute
     )
+    setting = Setting(sampling, dtype, context, asked)
     for spec in specs:
         with ExitStack() as stack:
             with Console(stderr=True).status(f"{spec.text}: starting ..."):
-                player = stack.enter_context(spec.opened(sampling, dtype=dtype, context=context, ask=asked))
+                player = stack.enter_context(spec.opened(setting))
             for game in board.games:
                 with bar(f"{player.name}: {game}") as progress:
                     evaluate(

@@ -13,7 +13,6 @@ from ragen_lab.evaluate.messages import Message, MessageChat, written
 from ragen_lab.evaluate.plan import Episode
 from ragen_lab.evaluate.policies import Player, Policy
 
-from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol
 
@@ -80,7 +79,7 @@ class Endpoint(Policy):
 
     def chat(self, protocol: Protocol) -> Any:
         """Token ids where the policy is exact, messages otherwise."""
-        return ChatTokens(self._tokenizer, protocol) if self.exact else MessageChat(protocol)
+        return protocol.chat(self._tokenizer) if self.exact else MessageChat(protocol)
 
     def player(self, episode: Episode, protocol: Protocol) -> Player:
         """A player that asks the server once in each turn."""
@@ -145,13 +144,13 @@ class _ApiPlayer(Player):
 class _ChatPlayer(_ApiPlayer):
     def __init__(self, policy: Endpoint, episode: Episode, protocol: Protocol) -> None:
         super().__init__(policy, episode)
-        self._think = protocol.think
+        self._protocol = protocol
 
     async def respond(self, conversation: list[Message], max_tokens: int) -> Generation:
         messages = [{"role": one.role, "content": one.content} for one in conversation]
         reply = await self._policy.api.chat(messages, **await self._asked(max_tokens))
         self._count(reply)
-        return Generation([Message("assistant", written(reply.text, reply.thoughts, self._think))])
+        return Generation([Message("assistant", written(reply.text, reply.thoughts, self._protocol))])
 
 
 class _IdsPlayer(_ApiPlayer):

@@ -23,20 +23,20 @@ class Message:
     content: str
 
 
-def written(text: str, thoughts: str, think: bool) -> str:
+def written(text: str, thoughts: str, protocol: Protocol) -> str:
     """An answer of a chat API in the form of the protocol, as the next prompt of the conversation shows it.
 
     A chat API cannot be made to begin with a tag, and some give thoughts in a field of their own, or none.
 
     Args:
         text, thoughts: as the server gives them.
-        think: whether the protocol asks for thoughts.
+        protocol: where its tags have `</think>`, the next one opens the answer; others get the text as it is.
     """
-    if not think or "</think>" in text:
+    if not protocol.think or "</think>" not in protocol.tags[:-1] or "</think>" in text:
         return text
     if thoughts and not text.strip():  # a server that takes the whole answer for thoughts
         return thoughts
-    before, tag, answer = text.partition("<answer>")
+    before, tag, answer = text.partition(protocol.tags[protocol.tags.index("</think>") + 1])
     if not tag:
         return text
     before = "\n".join(part for part in (thoughts, before.strip().removeprefix("<think>").strip()) if part)

@@ -83,6 +83,11 @@ class Player:
         """One response to a conversation."""
         raise NotImplementedError
 
+    @staticmethod
+    def say(text: str) -> Generation:
+        """A text as the response of a player whose conversations are messages."""
+        return Generation([Message("assistant", text)])
+
 
 class Policy:
     """Base class of policies.
@@ -117,13 +122,6 @@ class Policy:
         """Free what belongs to the event loop of an evaluation that ends."""
 
 
-def _answer(protocol: Protocol, actions: list[str]) -> Generation:
-    """A response that consists of actions alone."""
-    thought = "</think>" if protocol.think else ""
-    text = f"{thought}<answer>{f' {protocol.action_sep} '.join(actions)}</answer>"
-    return Generation([Message("assistant", text if protocol.think else text.removeprefix("<answer>"))])
-
-
 class Scripted(Policy):
     """A policy that follows the environment's own plan, or plays at random.
 
@@ -149,7 +147,8 @@ class _ScriptedPlayer(Player):
 
     async def respond(self, conversation: list[Message], max_tokens: int) -> Generation:
         most = self._protocol.max_actions_per_turn if self._protocol.action_sep else 1
-        return _answer(self._protocol, await asyncio.to_thread(self._choose, self.env, most))
+        actions = await asyncio.to_thread(self._choose, self.env, most)
+        return self.say(self._protocol.answer(actions))
 
 
 def oracle_actions(env: Env, count: int) -> list[str]:
@@ -186,4 +185,5 @@ class _PersonPlayer(Player):
         self._protocol, self._ask = protocol, ask
 
     async def respond(self, conversation: list[Message], max_tokens: int) -> Generation:
-        return _answer(self._protocol, [await asyncio.to_thread(self._ask, conversation[-1].content)])
+        action = await asyncio.to_thread(self._ask, conversation[-1].content)
+        return self.say(self._protocol.answer([action]))

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+from annotated_types import Ge, Gt
 from ragen_lab.evaluate.api import Api, Unusable
 from ragen_lab.score.registry import evaluator
 from ragen_lab.score.saved import Played
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.extensions import Accepts
 
 __all__ = ["SCHEMA", "Count", "Seconds", "Times", "judge", "read"]
 
@@ -33,9 +33,9 @@ SCHEMA = {
     "additionalProperties": False,
 }
 
-Count = Annotated[int, Accepts(lambda value: value >= 1, "1 or more")]
-Times = Annotated[int, Accepts(lambda value: value >= 0, "0 or more")]
-Seconds = Annotated[float, Accepts(lambda value: value > 0, "above 0")]
+Count = Annotated[int, Ge(1)]
+Times = Annotated[int, Ge(0)]
+Seconds = Annotated[float, Gt(0)]
 
 
 @evaluator("judge", better="higher", bounded=True, together=True, on_request=True)

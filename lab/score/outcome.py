@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Annotated
 
+from annotated_types import Ge
 from ragen_lab.score.registry import evaluator
 from ragen_lab.score.saved import Played
 
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.extensions import Accepts
 
 __all__ = ["Weight", "reward_hacking", "task_completion", "trajectory_score", "valid_actions"]
 
-Weight = Annotated[float, Accepts(lambda value: value >= 0, "0 or more")]
+Weight = Annotated[float, Ge(0)]
 
 
 @evaluator("task_completion", better="higher", bounded=True)

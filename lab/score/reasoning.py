@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 from ragen_lab.score.registry import evaluator
 from ragen_lab.score.saved import Played
 
 from ragen_verl.diagnostics.repetition import NGRAM, repetition
-from ragen_verl.extensions import Accepts
 
 __all__ = ["Words", "input_dependence", "reasoning_repetition", "reasoning_trend", "reasoning_words", "stated_action"]
 
-Words = Annotated[int, Accepts(lambda value: value >= 1, "1 or more")]
+Words = Annotated[int, Ge(1)]
 
 
 @evaluator("input_dependence", better="higher", bounded=True, together=True)

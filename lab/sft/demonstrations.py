@@ -65,7 +65,7 @@ class _Player(Player):
         self._policy, self._protocol, self._rng = policy, protocol, rng
 
     async def respond(self, conversation: list[Message], max_tokens: int) -> Generation:
-        return Generation([Message("assistant", await asyncio.to_thread(self._text))])
+        return self.say(await asyncio.to_thread(self._text))
 
     def _text(self) -> str:
         protocol = self._protocol

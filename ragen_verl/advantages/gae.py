@@ -7,21 +7,19 @@ critic's value before that token was sampled, and the token after a turn's last 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from ragen_verl.advantages._torch import torch
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import following, inside_turns, over_trajectories, over_turns
 from ragen_verl.advantages.statistics import whitened
-from ragen_verl.values import UNIT
+from ragen_verl.values import Unit
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["Unit", "bi_level_gae", "gae", "turn_gae"]
-
-Unit = Annotated[float, UNIT]
 
 
 @estimator("gae", needs_critic=True)

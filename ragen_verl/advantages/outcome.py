@@ -7,13 +7,13 @@ advantage, except for `reinforce_plus_plus`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import over_trajectories
 from ragen_verl.advantages.statistics import centred, whitened
-from ragen_verl.values import UNIT
+from ragen_verl.values import Unit
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,7 +57,7 @@ def rloo(batch: AdvantageBatch) -> tuple[Tensor, Tensor]:
 
 
 @estimator("reinforce_plus_plus")
-def reinforce_plus_plus(batch: AdvantageBatch, *, gamma: Annotated[float, UNIT] = 1.0) -> tuple[Tensor, Tensor]:
+def reinforce_plus_plus(batch: AdvantageBatch, *, gamma: Unit = 1.0) -> tuple[Tensor, Tensor]:
     """G_t = r_t + gamma * G_(t+1) over the trajectory's sampled tokens, whitened over the batch (arXiv 2501.03262).
 
     Returns:

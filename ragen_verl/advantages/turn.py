@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Annotated
 
+from annotated_types import Ge
+
 from ragen_verl.advantages._torch import torch
 from ragen_verl.advantages.batch import AdvantageBatch
 from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import over_turns
 from ragen_verl.advantages.statistics import centred
-from ragen_verl.values import NOT_NEGATIVE, UNIT
+from ragen_verl.values import Unit
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,8 +29,8 @@ def gigpo(
     batch: AdvantageBatch,
     *,
     norm_adv_by_std_in_grpo: bool = True,
-    step_weight: Annotated[float, NOT_NEGATIVE] = 1.0,
-    step_gamma: Annotated[float, UNIT] = 0.95,
+    step_weight: Annotated[float, Ge(0)] = 1.0,
+    step_gamma: Unit = 0.95,
 ) -> tuple[Tensor, Tensor]:
     """A = A_episode + step_weight * A_step (arXiv 2505.10978, section 4).
 
@@ -58,7 +60,10 @@ def gigpo(
 
 @estimator("turn_grpo", needs_group=True, needs_turns=True)
 def turn_grpo(
-    batch: AdvantageBatch, *, norm_adv_by_std_in_grpo: bool = True, turn_gamma: Annotated[float, UNIT] = 1.0
+    batch: AdvantageBatch,
+    *,
+    norm_adv_by_std_in_grpo: bool = True,
+    turn_gamma: Unit = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """A_k = (G_k - mean) / (std + 1e-6) over the group at turn k, on every token of the turn; 0 for a group of one.
 

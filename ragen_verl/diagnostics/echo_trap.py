@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Annotated, Any
 
+from annotated_types import Ge
+
 from ragen_verl.diagnostics.registry import INDICATORS, Options, indicator, with_options
 from ragen_verl.diagnostics.repetition import NGRAM, repetition
 from ragen_verl.diagnostics.series import Trace
-from ragen_verl.extensions import Accepts
 from ragen_verl.names import (
     DISTINCT_WITHIN,
     ECHO,
@@ -32,9 +33,8 @@ from ragen_verl.names import (
 )
 from ragen_verl.rollout.trajectory import environment_of
 
-__all__ = ["WORDS", "Reading", "StepIndicators", "echo_trap", "meanings", "readings"]
+__all__ = ["Reading", "StepIndicators", "echo_trap", "meanings", "readings"]
 
-WORDS = Accepts(lambda count: count >= 1, "a whole number of 1 or more")
 
 _STEP_METRICS = {
     TRAIN_SUCCESS: "share of successes",
@@ -73,7 +73,7 @@ class Reading:
         SHARED: "n-grams shared between prompts",
     },
 )
-def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: Annotated[int, WORDS] = NGRAM) -> dict[str, float]:
+def echo_trap(records: Sequence[Mapping[str, Any]], *, ngram: Annotated[int, Ge(1)] = NGRAM) -> dict[str, float]:
     """The Echo Trap indicators that are computed from a step's trajectories.
 
     Args:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge, Gt, Interval
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.extensions import Accepts
 from ragen_verl.filter.registry import Candidates, strategy
-from ragen_verl.values import NOT_NEGATIVE, POSITIVE, SHARE
+from ragen_verl.values import Accepts
 
 __all__ = [
     "everything",
@@ -29,7 +29,6 @@ __all__ = [
     "within_group",
 ]
 
-_COUNT = Accepts(lambda value: value >= 1, "a whole number of 1 or more")
 _PERCENTS = Accepts(
     lambda part: len(part) == 2 and 0 <= part[0] < part[1] <= 100,
     "two numbers from 0 to 100, the lower one first, such as [0, 25]",
@@ -48,13 +47,13 @@ def everything(candidates: Candidates) -> slice:
 
 
 @strategy("top_k", can_be_empty=False)
-def top_k(candidates: Candidates, *, value: Annotated[float, SHARE] = 0.25) -> slice:
+def top_k(candidates: Candidates, *, value: Annotated[float, Interval(gt=0, le=1)] = 0.25) -> slice:
     """The first k = int(value * P), at least one; P counts the groups of a step, whatever a refill adds (StarPO-S)."""
     return slice(0, max(1, keep_count(value, candidates.total)))
 
 
 @strategy("top_k_count", can_be_empty=False)
-def top_k_count(candidates: Candidates, *, value: Annotated[int, _COUNT]) -> slice:
+def top_k_count(candidates: Candidates, *, value: Annotated[int, Ge(1)]) -> slice:
     """The first k = value groups."""
     return slice(0, value)
 
@@ -73,10 +72,10 @@ def _check_top_p(given: Mapping[str, Any]) -> None:
 def top_p(
     candidates: Candidates,
     *,
-    value: Annotated[float, SHARE] = 0.9,
+    value: Annotated[float, Interval(gt=0, le=1)] = 0.9,
     mass: Literal["linear", "softmax"] = "linear",
-    temperature: Annotated[float, POSITIVE] = 1.0,
-    slack: Annotated[float, NOT_NEGATIVE] = 0.0,
+    temperature: Annotated[float, Gt(0)] = 1.0,
+    slack: Annotated[float, Ge(0)] = 0.0,
 ) -> slice:
     """The shortest prefix with at least the share `value` of all mass, at least one group; all of them at 1 (RAGEN-2).
 
@@ -116,7 +115,7 @@ def top_p(
 
 
 @strategy("min_p", shares=True, can_be_empty=False)
-def min_p(candidates: Candidates, *, value: Annotated[float, SHARE]) -> np.ndarray:
+def min_p(candidates: Candidates, *, value: Annotated[float, Interval(gt=0, le=1)]) -> np.ndarray:
     """Groups whose score is at least value times the highest; with `largest` off, at most the lowest / value."""
     scores = candidates.scores
     return scores >= scores[0] * value if candidates.largest else scores <= scores[0] / value
@@ -137,7 +136,7 @@ def percentile(candidates: Candidates, *, range: Annotated[tuple[float, ...], _P
 
 
 @strategy("within_group", selects="trajectories", ranks=False, least=2, can_be_empty=False)
-def within_group(candidates: Candidates, *, value: Annotated[float, SHARE] = 0.5) -> np.ndarray:
+def within_group(candidates: Candidates, *, value: Annotated[float, Interval(gt=0, le=1)] = 0.5) -> np.ndarray:
     """Of every group the int(value * N) trajectories whose returns have the largest variance (RAGEN-2, table 7)."""
     starts = np.cumsum([0, *(len(one) for one in candidates.returns)])
     parts = [start + most_varied(one, value) for start, one in zip(starts, candidates.returns, strict=False)]

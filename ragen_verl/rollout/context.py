@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from ragen_verl.extensions import Accepts, Registry, options_of
+from annotated_types import Ge
+
+from ragen_verl.extensions import Registry, options_of
 from ragen_verl.rollout.chat import opening
 
 if TYPE_CHECKING:
@@ -19,9 +21,7 @@ if TYPE_CHECKING:
     from ragen_verl.rollout.protocol import Protocol
     from ragen_verl.rollout.trajectory import Turn
 
-__all__ = ["CONTEXTS", "TURNS", "Context", "Full", "Prompts", "SingleTurn", "Window", "context"]
-
-TURNS = Accepts(lambda value: value >= 1, "a number of 1 or more")
+__all__ = ["CONTEXTS", "Context", "Full", "Prompts", "SingleTurn", "Window", "context"]
 
 
 class Context:
@@ -87,7 +87,7 @@ class Window(Context):
         window: the number of turns that a prompt shows, including the one to be answered.
     """
 
-    window: Annotated[int, TURNS]
+    window: Annotated[int, Ge(1)]
 
     def first(self, past: int) -> int:
         """The oldest turn inside the window."""
@@ -104,7 +104,7 @@ class SingleTurn(Context):
             are only counted.
     """
 
-    summary_turns: Annotated[int, TURNS] = 5
+    summary_turns: Annotated[int, Ge(1)] = 5
 
     def user(self, protocol: Protocol, turns: Sequence[Turn], state: str, actions_left: int) -> str:
         """The user message with the summary instead of the last reward."""

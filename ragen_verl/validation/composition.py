@@ -12,6 +12,7 @@ import yaml
 from hydra import compose as hydra_compose
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
+from hydra.core import config_store
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -22,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import is_file
-from ragen_verl.resolvers import register_resolvers
+from ragen_verl.resolvers import open_options, register_resolvers
 from ragen_verl.validation.verl_source import search_path
 from ragen_verl.verl_files import folder
 
@@ -44,6 +45,7 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> DictConfig:
         RecipeError: an override or a file cannot be read, or names something that does not exist.
     """
     register_resolvers()
+    open_options(config_store)
     parsed = [_parse(one) for one in overrides]
     name, beside = recipe, None
     if is_file(recipe):

@@ -227,6 +227,7 @@ def test_megatron_and_lora_are_what_they_say(tiny_model: str) -> None:
         ("+data.trian_batch_size=4", "did you mean train_batch_size?"),
         ("+trainer.total_steps=4", "did you mean total_epochs?"),
         ("+actor_rollout_ref.actor.clip_high=0.3", "clip_ratio_high"),
+        ("ragen.rollout.max_turn=4", "did you mean max_turns?"),
         ("+ragen.rollout.max_turn=4", "did you mean max_turns?"),
         ("ragen.rollout.max_turns=0", "1 or more"),
         ("ragen.rollout.max_turns=five", "ragen.rollout.max_turns is 'five'"),

@@ -59,9 +59,9 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
     subprocess.run(pip, check=True, capture_output=True, env=environment)
     overrides = [
         "algorithm.adv_estimator=bounded",
-        "+ragen.advantage.sharpness=0.01",
+        "ragen.advantage.sharpness=0.01",
         "ragen.filter.strategy=above_mean",
-        "+ragen.filter.factor=0.5",
+        "ragen.filter.factor=0.5",
         "actor_rollout_ref.model.lora_rank=8",
         "actor_rollout_ref.actor.use_kl_loss=true",
         "actor_rollout_ref.actor.kl_loss_coef=0.001",

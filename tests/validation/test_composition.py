@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import forked
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_module
@@ -21,6 +22,24 @@ from ragen_verl.validation.composition import compose, quoted, verl_defaults
 def test_a_recipe_is_what_verls_main_composes(recipe: str) -> None:
     overrides = ["hardware=cpu", "trainer.save_freq=3", "+data.extra=1"]
     assert OmegaConf.to_yaml(compose(recipe, overrides)) == OmegaConf.to_yaml(composed(recipe, *overrides))
+
+
+OPTIONS = ["advantage", "filter", "rollout", "rewards.mine", "diagnostics.causes.mine", "diagnostics.indicators.mine"]
+
+
+@pytest.mark.parametrize("block", OPTIONS)
+def test_an_option_of_a_plugin_needs_no_plus(block: str) -> None:
+    config = compose("nano/frozen_lake", [f"ragen.{block}.my_option=3"])
+    assert OmegaConf.select(config, f"ragen.{block}.my_option") == 3
+    with pytest.raises(RecipeError, match=r"^ragen\.stop\.my_option is not a key"):
+        compose("nano/frozen_lake", ["ragen.stop.my_option=3"])
+
+
+def test_verls_own_main_takes_an_option_of_a_plugin_too() -> None:
+    arguments = ["--config-path", "pkg://ragen_verl.recipes", "--config-name", "nano/bandit", "--cfg", "job"]
+    code = f"import sys; sys.argv[1:] = {[*arguments, 'ragen.advantage.my_option=3']!r}\n"
+    done = forked.run(code + "from verl.trainer.main_ppo import main; main()")
+    assert OmegaConf.create(done.stdout[done.stdout.index("actor_rollout_ref:") :]).ragen.advantage.my_option == 3
 
 
 @pytest.mark.parametrize("engine", ["dp", "megatron"])

@@ -8,7 +8,6 @@ from endpoint import FAULTS, endpoint
 from ragen_lab.evaluate.endpoint import Endpoint, Sampling
 from ragen_lab.evaluate.plan import episodes
 from ragen_lab.evaluate.runner import evaluate
-from ragen_lab.evaluate.spec import Spec
 from ragen_lab.evaluate.summary import markdown, remarks, results
 from test_runner import LENGTHS, recipe
 from typer.testing import CliRunner
@@ -217,27 +216,6 @@ def test_the_exit_code_says_whether_all_was_played(tmp_path):
     assert told.exit_code == 2 and "without a key" in told.output
     assert "no key" in told.output and "Traceback" not in told.output
     assert evaluated("--policy", "random", "--response-length", "9", "--out", tmp_path / "r").exit_code == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "form", "name", "at"),
-    [
-        ("oracle", "oracle", "oracle", None),
-        ("api:gpt-4o", "api", "gpt-4o", None),
-        ("api:org/m@http://127.0.0.1:1/v1", "api", "org/m", "http://127.0.0.1:1/v1"),
-        ("hf:/models/x", "hf", "/models/x", None),
-        ("run:runs/a", "run", "runs/a", None),
-        ("run:runs/a@best", "run", "runs/a", "best"),
-    ],
-)
-def test_policies_are_named_by_text(text, form, name, at):
-    assert Spec.parse(text) == Spec(text, form, name, at)
-
-
-@pytest.mark.parametrize("text", ["orcale", "api:", "hf", "ftp:x", ""])
-def test_a_policy_of_no_known_form_is_refused(text):
-    with pytest.raises(RecipeError, match="has no known form"):
-        Spec.parse(text)
 
 
 def test_openai_without_a_key_is_refused(monkeypatch):

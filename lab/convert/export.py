@@ -9,10 +9,12 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
+from ragen_lab.convert.template import as_trained
 from ragen_lab.markdown import table
 from scipy.stats import binomtest
 
@@ -20,6 +22,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.names import EPISODES, HELD_OUT, HELD_OUT_SUCCESS, RETURN
 from ragen_verl.runs.checkpoints import damage_of_model
 from ragen_verl.runs.folder import RunFolder, checkpoints_in, mapping
+from ragen_verl.runs.trajectories import messages, read
 from ragen_verl.switch import SWITCH
 
 __all__ = ["LAST", "card", "checkpoints", "export", "find", "merged", "step_of"]
@@ -59,7 +62,9 @@ def find(folder: RunFolder, which: str) -> Path:
 
 
 def export(folder: RunFolder, which: str, out: Path) -> Path:
-    """Merge the shards of a checkpoint's actor with verl's own merger, and write a model card beside the weights.
+    """Merge the shards of a checkpoint's actor with verl's own merger, beside a template that asks as in training.
+
+    A model card is written as well.
 
     Args:
         folder: the run's.
@@ -70,6 +75,8 @@ def export(folder: RunFolder, which: str, out: Path) -> Path:
         RecipeError: the run has no such checkpoint, or the merger failed; with the last line that it wrote.
     """
     merged(find(folder, which) / "actor", out)
+    if config := mapping(folder.path / "config.yaml"):
+        as_trained(config, out)
     (out / "README.md").write_text(card(folder, which))
     return out
 
@@ -116,16 +123,49 @@ def card(folder: RunFolder, which: str) -> str:
     if rows := list(_held_out(folder, config, step)):
         lines += ["", *table(["held out", "step", "success", "95 %", "return"], rows)]
     lines += ["", "It was trained for these environments and the prompts of its recipe; elsewhere it is untried.", ""]
-    lines += ["    from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
-    lines += ['    model = AutoModelForCausalLM.from_pretrained("FOLDER")']
-    lines += ['    tokenizer = AutoTokenizer.from_pretrained("FOLDER")', ""]
-    lines += ["Play its held-out episodes, and train it again:", "", f"    ragen-verl eval {recipe} --policy hf:FOLDER"]
+    lines += ["Ask it, in this folder; as in training, the template also writes how an answer begins:", ""]
+    lines += [f"    {line}".rstrip() for line in _call(folder, config).splitlines()]
+    lines += [
+        "",
+        "`vllm serve .` answers the same messages. Play its held-out episodes in this folder, and train it again:",
+    ]
+    lines += ["", f"    ragen-verl eval {recipe} --policy hf:."]
     if (folder.path / "hydra" / "overrides.yaml").is_file():
         given = [one for one in OmegaConf.load(folder.path / "hydra" / "overrides.yaml") if "ragen.run.dir" not in one]
         lines.append(f"    ragen-verl train {shlex.join([recipe, *given])}")
     versions = mapping(folder.path / "versions.json") or {}
     lines += ["", *table(["package", "version"], [[name, str(number)] for name, number in versions.items()])]
     return "\n".join(lines) + "\n"
+
+
+_CALL = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(".")
+tokenizer = AutoTokenizer.from_pretrained(".")
+messages = {messages}
+prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+answer = model.generate(**prompt, max_new_tokens={length}, {sampling})
+print(tokenizer.decode(answer[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))
+"""
+
+
+def _call(folder: RunFolder, config: Mapping[str, Any]) -> str:
+    """Python that asks the model for its first answer in an episode of the run, sampled as in held-out episodes."""
+    ragen, rollout = config.get("ragen") or {}, (config.get("actor_rollout_ref") or {}).get("rollout") or {}
+    seen = [
+        {"role": "user", "content": "the first prompt of an episode, as ragen-verl env show ENV --prompt prints it"}
+    ]
+    with suppress(RecipeError):  # a run without trajectories
+        episodes = (one for one in read(folder.path, where=lambda one: bool(one["turns"] and one["preamble"])))
+        seen = next((messages(one, 1) for one in episodes), seen)
+    how = rollout.get("val_kwargs") or {}
+    sampled = f"do_sample=True, temperature={how.get('temperature') or 1.0}, top_p={how.get('top_p') or 1.0}, top_k=0"
+    return _CALL.format(
+        messages=json.dumps(seen, indent=4, ensure_ascii=False),
+        length=(ragen.get("rollout") or {}).get("response_length") or 400,
+        sampling=sampled if how.get("do_sample") else "do_sample=False",
+    )
 
 
 def step_of(checkpoint: Path) -> int:

@@ -32,10 +32,12 @@ def written(text: str, thoughts: str, protocol: Protocol) -> str:
         text, thoughts: as the server gives them.
         protocol: where its tags have `</think>`, the next one opens the answer; others get the text as it is.
     """
-    if not protocol.think or "</think>" not in protocol.tags[:-1] or "</think>" in text:
+    if not protocol.think or "</think>" not in protocol.tags[:-1]:
         return text
     if thoughts and not text.strip():  # a server that takes the whole answer for thoughts
-        return thoughts
+        text, thoughts = thoughts, ""
+    if "</think>" in text:  # a template may have written the tag that opens them
+        return text if text.lstrip().startswith("<think>") else f"<think>{text}"
     before, tag, answer = text.partition(protocol.tags[protocol.tags.index("</think>") + 1])
     if not tag:
         return text

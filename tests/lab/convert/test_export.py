@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from omegaconf import DictConfig, OmegaConf
 from ragen_lab.convert.export import card, checkpoints, find, step_of
+from ragen_lab.convert.template import as_trained, with_beginning
+from ragen_lab.evaluate.endpoint import Endpoint, Sampling
+from ragen_lab.evaluate.plan import episodes
+from ragen_lab.evaluate.policies import Scripted
+from ragen_lab.evaluate.runner import evaluate
+from ragen_lab.evaluate.server import NAME, serving
 from saved_checkpoints import cut, save
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ragen_verl.config import RagenConfig
+from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import HELD_OUT_SUCCESS
+from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.trajectories import messages
+from ragen_verl.validation.composition import compose
 
 
 def made(path: Path, model: str = "some/model", n: int = 1) -> RunFolder:
@@ -30,6 +46,87 @@ def made(path: Path, model: str = "some/model", n: int = 1) -> RunFolder:
     shutil.copytree(folder.path / "checkpoints" / "global_step_2", folder.kept / "best")
     (folder.kept / "best" / "step.txt").write_text("2")
     return folder
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> tuple[Path, DictConfig, list[dict]]:
+    """The nano model as an export leaves it, the recipe, and first prompts of held-out episodes."""
+    root = tmp_path_factory.mktemp("exported")
+    config, out, folder = compose("nano/frozen_lake", ["ragen.run.dir=x"]), root / "model", made(root / "run")
+    shutil.copytree(nano_model_path(), out)
+    (out / "model.safetensors").chmod(0o600)
+    policy, plan = Scripted("oracle"), episodes(RagenConfig.from_omegaconf(config), states=24)
+    records = evaluate(RagenConfig.from_omegaconf(config), policy, plan, root / "eval", lengths=(200, 600), settings={})
+    folder.write_trajectories("val", 0, records)
+    OmegaConf.save(config, folder.path / "config.yaml")
+    as_trained(OmegaConf.to_container(config, resolve=True), out)
+    (out / "README.md").write_text(card(folder, "last"))
+    return out, config, [messages(one, 1) for one in records]
+
+
+def test_the_exported_template_gives_the_ids_of_training(exported):
+    out, config, asked = exported
+    trained, now = (AutoTokenizer.from_pretrained(path) for path in (nano_model_path(), out))
+    protocol = RagenConfig.from_omegaconf(config).rollout.chat_protocol()
+    chat = ChatTokens(trained, protocol)
+    for system, user in asked:
+        ids = now.apply_chat_template([system, user], add_generation_prompt=True, return_dict=True)["input_ids"]
+        assert ids == chat.initial(system["content"], user["content"])
+        assert ChatTokens(now, protocol).initial(system["content"], user["content"]) == ids, "hf: plays it as before"
+    assert {file.stat().st_mode & 0o777 for file in out.iterdir()} == {0o666 & ~current_umask()}
+
+
+def test_the_cards_call_gives_valid_answers(exported):
+    out, config, asked = exported
+    page = (out / "README.md").read_text()
+    code = "\n".join(line.removeprefix("    ") for line in page.splitlines() if line.startswith("    "))
+    code = code[: code.index("ragen-verl eval")].rstrip()
+    assert "FOLDER" not in page and json.dumps(asked[0][1]["content"], ensure_ascii=False) in page
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
+    protocol = RagenConfig.from_omegaconf(config).rollout.chat_protocol()
+    valid = 0
+    for one in asked:
+        prompt = tokenizer.apply_chat_template(one, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        answer = model.generate(**prompt, max_new_tokens=64, do_sample=False)
+        text = tokenizer.decode(answer[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+        valid += protocol.parse(text).format_ok
+    assert valid == len(asked)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=out, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert protocol.parse(done.stdout).format_ok, done.stdout
+
+
+@pytest.mark.train
+def test_the_exported_model_answers_behind_vllm(exported, tmp_path):
+    out, config, _ = exported
+    ragen = RagenConfig.from_omegaconf(config)
+    plan = episodes(ragen, states=24)
+    with serving(out, dtype="float32", max_model_len=800) as url:
+        policy = Endpoint(NAME, url, Sampling(response_length=4096))
+        records = evaluate(ragen, policy, plan, tmp_path, lengths=(200, 600), settings={})
+    turns = [turn for one in records for turn in one["turns"]]
+    assert not any(one["excluded"] for one in records)
+    assert sum(turn["format_ok"] for turn in turns) >= 0.95 * len(turns)
+    assert all(turn["prefix"] == "<think>" for turn in turns)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "beginning"),
+    [({}, ""), ({"enable_thinking": False, "name": None}, "<|x|>{{ '<think>\n"), ({"a": [1, "b"]}, "é")],
+)
+def test_a_template_keeps_its_arguments_and_its_end(arguments, beginning):
+    template = "{% for one in messages %}<{{ one.content }}>{% endfor %}\n{{ enable_thinking is defined }}{{ name }}\n"
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    asked = {"messages": [{"content": "a"}], "add_generation_prompt": True}
+    before = environment.from_string(template).render(**asked, **arguments)
+    after = environment.from_string(with_beginning(template, beginning, arguments))
+    assert after.render(**asked) == before + beginning
+    assert after.render(**asked | {"add_generation_prompt": False}) == before
+
+
+def current_umask() -> int:
+    os.umask(mask := os.umask(0))
+    return mask
 
 
 def test_the_card_has_the_result_of_its_own_checkpoint(tmp_path):

@@ -106,6 +106,7 @@ SAID = {
     "all of it in the thoughts": {"content": None, "reasoning_content": "down</think><answer>Down</answer>"},
     "thoughts without tags": {"content": "down\n<answer>Down</answer>"},
     "thoughts that are not closed": {"content": "<think>down <answer>Down</answer>"},
+    "a tag that the template wrote": {"content": "down</think><answer>Down</answer>"},
     "no thoughts": {"content": "<answer>Down</answer>"},
 }
 
@@ -119,6 +120,7 @@ def test_answers_are_read_wherever_a_server_puts_them(tmp_path, said):
     assert thoughts == ({"down"} if said != SAID["no thoughts"] else {""})
     later = [one for one in requests if len(one["messages"]) == 4]
     assert later and all("<answer>Down</answer>" in one["messages"][2]["content"] for one in later)
+    assert all(one["messages"][2]["content"].startswith("<think>") for one in later), "as in training"
 
 
 @pytest.mark.parametrize("content", [None, "", 7, {"text": "x"}, ["x", 3], [{"type": "image"}]])

@@ -87,9 +87,10 @@ class Kit:
         return {**self.identity(), "parts": [{**asdict(one), "status": str(one.status)} for one in self.outcomes()]}
 
     def _part(self, name: str, limit: float) -> Outcome:
-        memory = min((gpu["memory_gb"] for gpu in _gpus(self.device)), default=0.0)
+        gpus = _gpus(self.device)
+        memory = min((gpu["memory_gb"] for gpu in gpus), default=0.0)
         settings = plan.settings(name, self.minutes, self.device, memory)
-        settings |= {"models": str(self.out / "models"), "runs": str(self.out / "runs")}
+        settings |= {"models": str(self.out / "models"), "runs": str(self.out / "runs"), "gpus": gpus}
         file, start = self.file(name), time.monotonic()
         file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "ragen_lab.qualify.part", name, str(file), json.dumps(settings)]

@@ -35,7 +35,7 @@ PARTS = {
     "throughput": Part("tokens a second of updates and log-probs", "throughput", 0.14, 240),
     "vllm": Part("vLLM: generation, sleep and wake, weight push", "generation", 0.12, 240),
     "learning": Part("a training of the nano model", "learning", 0.26, 300),
-    "steps": Part("seconds a step at the paper's size", "steps", 0.2, 300),
+    "steps": Part("seconds a step at the paper's size", "steps", 0.2, 500),
 }
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
+
+from ragen_lab.qualify import tokenizer
 
 from ragen_verl.errors import RecipeError, nearest
 
@@ -92,7 +91,7 @@ def shape_of(model: str) -> Shape:
 
 
 def make(name: str, folder: Path, seed: int = 0) -> Path:
-    """A model folder of a shape with random weights (bfloat16) and the nano model's tokenizer; kept once it is there.
+    """A model folder of a shape with random weights (bfloat16) and a tokenizer made here; kept once it is there.
 
     Args:
         name: of `SHAPES`.
@@ -105,8 +104,8 @@ def make(name: str, folder: Path, seed: int = 0) -> Path:
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    shape, nano = SHAPES[name], Path(str(files("ragen_verl.cpu"))) / "nano_model"
-    own = json.loads((nano / "config.json").read_text())
+    shape, part = SHAPES[name], folder / f"{name}.part"
+    part.mkdir(parents=True, exist_ok=True)
     config = Qwen2Config(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
@@ -116,14 +115,10 @@ def make(name: str, folder: Path, seed: int = 0) -> Path:
         num_key_value_heads=shape.kv_heads,
         max_position_embeddings=32768,
         tie_word_embeddings=shape.tied,
-        eos_token_id=own["eos_token_id"],
-        pad_token_id=own["pad_token_id"],
+        **tokenizer.build(part, shape.vocabulary),
         architectures=["Qwen2ForCausalLM"],
     )
     torch.manual_seed(seed)
-    part = folder / f"{name}.part"
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(part)
-    for file in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(nano / file, part)
     part.rename(path)
     return path

@@ -60,7 +60,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     size = "4 groups of 4, 2 turns of 8 tokens" if device == "cpu" else f"8 groups of 16, 5 turns of {_RESPONSE} tokens"
     outcome.notes.append(
         f"Random weights in the shape {shape}, {size}, {_STEPS} steps of which the first is left out. Tokens a second: "
-        "all tokens of the step over the seconds of the phase. "
+        "tokens of the rows that are trained on, over the seconds of a phase (generation: part vllm). "
         f"RAGEN: {' and '.join(f'{seconds:g}' for seconds in _RAGEN.values())} s a step on its own hardware."
         + (" On the CPU these sizes only show that the part works." if device == "cpu" else "")
         + ("" if card else " This card is not among those of --estimate.")
@@ -124,7 +124,7 @@ def _measured(outcome: Outcome, recipe: str, path: Path, expected: dict[str, flo
         if took:
             outcome.row(
                 "phases", recipe=recipe, phase=name, seconds=mean(took), share=mean(took) / seconds,
-                tokens_per_second=tokens / mean(took), estimate_s=expected.get(name),
+                tokens_per_second=None if name == "gen" else tokens / mean(took), estimate_s=expected.get(name),
             )  # fmt: skip
     total = sum(expected.values()) if expected else None
     gpus = OmegaConf.load(path / "config.yaml").trainer.n_gpus_per_node  # one on the CPU, a logical one

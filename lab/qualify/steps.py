@@ -20,7 +20,7 @@ from ragen_lab.qualify.shapes import make
 from ragen_verl.names import SECONDS, STEP_SECONDS
 from ragen_verl.runs.folder import RunFolder
 
-__all__ = ["card_of_gpu", "run"]
+__all__ = ["card_of_gpu", "estimates", "run"]
 
 _RAGEN = {"paper/sokoban_starpo_s": 25.0, "paper/sokoban_starpo_ppo": 68.0}
 """Recipe -> seconds of a step of RAGEN's own code: trained on a quarter of the groups, and on all."""

@@ -43,6 +43,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("ragen_nano", _nano_model, replace=True)
     OmegaConf.register_new_resolver("ragen_cpu", _cpu_size, replace=True)
     OmegaConf.register_new_resolver("ragen_attention", _attention, replace=True)
+    OmegaConf.register_new_resolver("ragen_push", _push, replace=True)
 
 
 def open_options(config_store: ModuleType) -> None:
@@ -81,3 +82,8 @@ def _attention() -> str:
     if find_spec("flash_attn"):
         return "flash_attention_2"
     return "varlen" if Version(version("torch")) >= Version("2.11") else "sdpa"
+
+
+def _push(device: str) -> str:
+    """verl's checkpoint engine for `mode=separate`, which needs cupy for NCCL: the resolver `${ragen_push:cuda}`."""
+    return "nccl" if device == "cuda" and find_spec("cupy") else "gloo"

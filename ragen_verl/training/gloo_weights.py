@@ -11,6 +11,7 @@ import asyncio
 import pickle
 from collections.abc import AsyncGenerator, Iterable
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any
 
 import ray
@@ -32,12 +33,14 @@ class GlooWeights(CheckpointEngine):
     `init_process_group`, `send_weights` or `receive_weights`, and `finalize`, in this order for every push.
 
     Args:
-        bucket_size: not used, since a message is a tensor here; verl gives it to every such engine.
+        bucket_size: bytes of a message, which holds many small tensors or one that is larger.
         is_master: whether this is the trainer's first rank.
+        dtype: that of the engine, "bfloat16" for example; other floating types are cast before they leave the device.
     """
 
-    def __init__(self, bucket_size: int, is_master: bool = False) -> None:
-        self.is_master = is_master
+    def __init__(self, bucket_size: int, is_master: bool = False, dtype: str | None = None) -> None:
+        self.is_master, self.bucket_size = is_master, bucket_size
+        self.dtype: torch.dtype | None = getattr(torch, dtype) if dtype else None
         self._store: TCPStore | None = None
         self._group: ProcessGroupGloo | None = None
 
@@ -76,21 +79,35 @@ class GlooWeights(CheckpointEngine):
     @torch.no_grad()
     async def send_weights(self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None) -> None:
         """Send all weights; a rank outside the group only walks through them, since each is gathered from all ranks."""
+        waiting: list[tuple[str, torch.Tensor]] = []
         for name, weight in weights:
-            if self._group is not None:
-                flat = weight.detach().cpu().contiguous().reshape(-1)
-                await self._broadcast_object((name, tuple(weight.shape), weight.dtype))
-                await self._broadcast(flat.view(torch.uint8))
+            if self._group is None:
+                continue
+            cast = weight.detach().to(self.dtype) if self.dtype and weight.is_floating_point() else weight.detach()
+            if waiting and _places([*waiting, (name, cast)])[-1] > self.bucket_size:
+                await self._send(waiting)
+                waiting = []
+            waiting.append((name, cast.cpu()))
         if self._group is not None:
+            if waiting:
+                await self._send(waiting)
             await self._broadcast_object(None)
 
     async def receive_weights(self, global_steps: int | None = None) -> AsyncGenerator[tuple[str, torch.Tensor]]:
         """Names and weights, on the CPU, in the order in which they are sent."""
-        while (head := await self._broadcast_object()) is not None:
-            name, shape, dtype = head
-            weight = torch.empty(shape, dtype=dtype)
-            await self._broadcast(weight.reshape(-1).view(torch.uint8))
-            yield name, weight
+        while (heads := await self._broadcast_object()) is not None:
+            weights = [(name, torch.empty(shape, dtype=dtype, device="meta")) for name, shape, dtype in heads]
+            bucket = torch.empty(_places(weights)[-1], dtype=torch.uint8)
+            await self._broadcast(bucket)
+            for (name, like), start in zip(weights, _places(weights), strict=False):
+                yield name, bucket[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
+
+    async def _send(self, weights: list[tuple[str, torch.Tensor]]) -> None:
+        await self._broadcast_object([(name, tuple(weight.shape), weight.dtype) for name, weight in weights])
+        bucket = torch.empty(_places(weights)[-1], dtype=torch.uint8)
+        for (_, weight), start in zip(weights, _places(weights), strict=False):
+            bucket[start : start + weight.nbytes] = weight.contiguous().reshape(-1).view(torch.uint8)
+        await self._broadcast(bucket)
 
     async def _broadcast_object(self, value: Any = None) -> Any:
         data = torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
@@ -105,3 +122,8 @@ class GlooWeights(CheckpointEngine):
         """Send the trainer's tensor, or receive into this one. It waits in a thread, so that the event loop goes on."""
         if tensor.numel():
             await asyncio.to_thread(lambda: self._group.broadcast(tensor, root=0).wait())
+
+
+def _places(weights: list[tuple[str, torch.Tensor]]) -> list[int]:
+    """Where each weight begins in a bucket, in bytes, at multiples of 16; and the bucket's size."""
+    return list(accumulate((-(-weight.nbytes // 16) * 16 for _, weight in weights), initial=0))

@@ -56,6 +56,9 @@ class RagenSeparateTrainer(AgentTrainer, PPOTrainerSeparateAsync):
         with self.recorder.folder.keeps_cause():
             _check_devices(self.config)
         super().init()
+        # verl copies the actor to main memory in each step, to come back to it in a later update before the next push;
+        # a step here is one sample, whose old log-probabilities are computed before its first update
+        self.actor_rollout_wg.save_model_to_cpu = lambda step: None
 
 
 def _check_devices(config: DictConfig) -> None:

@@ -164,3 +164,12 @@ def test_the_attention_is_the_fastest_that_is_installed(monkeypatch, flash: bool
     monkeypatch.setattr(resolvers, "version", lambda package: torch)
     register_resolvers()
     assert OmegaConf.create({"found": "${ragen_attention:}"}).found == name
+
+
+@pytest.mark.parametrize(
+    ("device", "cupy", "name"), [("cuda", True, "nccl"), ("cuda", False, "gloo"), ("cpu", True, "gloo")]
+)
+def test_weights_go_over_nccl_where_it_can_be(monkeypatch, device: str, cupy: bool, name: str) -> None:
+    monkeypatch.setattr(resolvers, "find_spec", lambda package: cupy or None)
+    register_resolvers()
+    assert OmegaConf.create({"device": device, "found": "${ragen_push:${device}}"}).found == name

@@ -131,17 +131,22 @@ def _exact(outcome: Outcome, config: DictConfig, rows: Rows, reference: Referenc
 
 
 def _coarse(outcome: Outcome, config: DictConfig, rows: Rows, reference: Reference) -> None:
-    """Check the same in bf16 arithmetic with float32 weights, as in the GPU recipes."""
-    worker = actor(changed(config, precision(BFLOAT16)))
-    packed = _PASSES["packed"]
-    before = rows.log_probs(worker, **packed)
-    bound = 2**-8 * reference.largest
-    outcome.check("bf16", "log-probs, mean distance", _mean_distance(before, reference.before), bound, "nats")
-    outcome.check("bf16", "log-probs, largest distance", _distance(before, reference.before), 10 * bound, "nats")
-    norm = rows.update(worker, before, **packed)
-    outcome.check("bf16", "gradient norm", _ratio(norm, reference.norm), _COARSE_NORM, "relative")
-    del worker
-    freed()
+    """Check the same in bf16 arithmetic with float32 weights, as in the GPU recipes, with two attentions.
+
+    On a GPU "varlen" is torch's own kernel (`ragen_verl.patches.varlen`).
+    """
+    packed, bound = _PASSES["packed"], 2**-8 * reference.largest
+    for name in ("sdpa", "varlen"):
+        attention = {f"{ACTOR}.model.override_config.attn_implementation": name}
+        worker = actor(changed(config, precision(BFLOAT16) | attention))
+        before = rows.log_probs(worker, **packed)
+        mean, largest = _mean_distance(before, reference.before), _distance(before, reference.before)
+        outcome.check("bf16", f"{name}: log-probs, mean distance", mean, bound, "nats")
+        outcome.check("bf16", f"{name}: log-probs, largest distance", largest, 10 * bound, "nats")
+        norm = rows.update(worker, before, **packed)
+        outcome.check("bf16", f"{name}: gradient norm", _ratio(norm, reference.norm), _COARSE_NORM, "relative")
+        del worker
+        freed()
 
 
 def _adapters(outcome: Outcome, config: DictConfig, rows: Rows, reference: Reference) -> None:

@@ -11,8 +11,8 @@ GPU_VENV ?= .venv-gpu
 PARALLEL := --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # What runs in the installation for GPUs: all that can differ there. Its engine, log-probs and imports are no mocks.
-GPU_TESTS := tests/test_gpu_install.py tests/test_plugin.py tests/test_hooks.py tests/recipes tests/patches \
-  tests/validation tests/doctor tests/lab/qualify tests/training
+GPU_TESTS := tests/test_gpu_install.py tests/test_pack.py tests/test_plugin.py tests/test_hooks.py tests/recipes \
+  tests/patches tests/validation tests/doctor tests/lab/qualify tests/training
 
 # Stamps carry the hash of what was installed: a changed lock installs again, an unchanged one costs nothing, and an
 # interrupted install leaves no stamp, so that it is taken up again.

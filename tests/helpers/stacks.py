@@ -1,4 +1,4 @@
-"""The two installations in which tests run: the CPU stack of `make install`, and what `make test-gpu-install` installs."""
+"""The two installations in which tests run: that of `make install` and that of `make test-gpu-install`."""
 
 from __future__ import annotations
 

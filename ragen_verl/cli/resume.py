@@ -91,11 +91,12 @@ def confirm(prepared: Prepared, yes: bool) -> None:
 
 
 def tell(prepared: Prepared) -> None:
-    """Say which of the run's checkpoints are damaged, and where it goes on."""
+    """Say where another verl than the tested one differs, which checkpoints are damaged, and where the run goes on."""
+    from ragen_verl.doctor import seams
     from ragen_verl.runs.checkpoints import survey_of
 
-    found = survey_of(prepared.config)
-    for sentence in found.sentences() if found else ():
+    found, differs = survey_of(prepared.config), seams.notice()
+    for sentence in [*([differs] if differs else []), *(found.sentences() if found else [])]:
         console().print(sentence, markup=False, soft_wrap=True)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from ragen_verl.patches import PATCHES
 from ragen_verl.verl_files import Definition, file, imported, resolve
 
-__all__ = ["DATA", "differences", "installed", "record", "recorded", "used", "users"]
+__all__ = ["DATA", "differences", "installed", "notice", "record", "recorded", "used", "users"]
 
 _PACKAGES = ("ragen_verl", "ragen_lab")
 _RECORD = Path(__file__).with_name("seams.json")
@@ -85,6 +85,19 @@ def differences() -> list[str]:
         else:
             found.append(f"{name} has other {'code' if before['arguments'] == after['arguments'] else 'arguments'}")
     return found
+
+
+def notice() -> str | None:
+    """One sentence if another verl than the tested one is installed and differs in something that is built on."""
+    version, tested = importlib.metadata.version("verl"), recorded()["verl"]
+    found = differences() if version != tested else []
+    if not found:
+        return None
+    gone = sum(one.endswith("is gone") for one in found)
+    return (
+        f"verl {version} differs from the tested {tested} in {len(found)} places that ragen_verl builds on, and {gone} "
+        "of them are gone: `ragen-verl doctor` names them."
+    )
 
 
 @cache

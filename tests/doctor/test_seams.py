@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from omegaconf import OmegaConf
 
 from ragen_verl import verl_files
+from ragen_verl.cli.resume import tell
 from ragen_verl.doctor import seams
 from ragen_verl.doctor.facts import locked
 
@@ -82,3 +85,16 @@ def test_other_code_is_told_and_other_docstrings_are_not(other_verl: Callable[[s
     assert other_verl(file, docstring, "Something else.") == []
     found = other_verl(file, "return 24576 * seqlen_list", "return 24577 * seqlen_list")
     assert found == ["verl.utils.seqlen_balancing.calculate_workload has other code"]
+
+
+def test_train_says_in_one_line_that_verl_differs(
+    other_verl: Callable[[str, str, str], list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    prepared = SimpleNamespace(config=OmegaConf.create({"trainer": {"resume_mode": "disable"}}))
+    tell(prepared)
+    assert capsys.readouterr().out == ""
+    other_verl("trainer/ppo/v1/trainer_base.py", "def _balance_batch", "def _share_batch")
+    monkeypatch.setattr(seams.importlib.metadata, "version", lambda name: "0.10.0")
+    tell(prepared)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "verl 0.10.0 differs from the tested 0.9.1 in 1 places" in line and "1 of them are gone" in line

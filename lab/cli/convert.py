@@ -92,7 +92,7 @@ def convert(
     console().print(f"{count} {what} written to {out or endpoint}.", markup=False, soft_wrap=True)
     if learnt and split in _HELD_OUT:
         told = f"These are held-out episodes ({split}): on them a model that learns from this file cannot be evaluated."
-        Console(stderr=True, highlight=False).print(told, style="yellow", markup=False, soft_wrap=True)
+        Console(stderr=True, highlight=False, emoji=False).print(told, style="yellow", markup=False, soft_wrap=True)
 
 
 @contextmanager

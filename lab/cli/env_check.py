@@ -47,7 +47,7 @@ def check_environment(
 
     sizes: dict[str, Any] = {"limit": limit} | ({"episodes": episodes} if episodes else {})
     profile = dataclasses.replace(QUICK if quick else FULL, **sizes)
-    with Console(stderr=True).status("building it ...") as status:
+    with Console(stderr=True, emoji=False).status("building it ...") as status:
         report = check(
             Subject.of(id, **parse_kwargs(kwargs or [])),
             profile,

@@ -87,7 +87,7 @@ def evaluate(
     records = {}
     for spec in specs:
         with ExitStack() as stack:
-            with Console(stderr=True).status(f"{spec.text}: starting ..."):
+            with Console(stderr=True, emoji=False).status(f"{spec.text}: starting ..."):
                 player = stack.enter_context(spec.opened(setting))
             name = player.name if player.name not in records else spec.text
             records[name] = play(
@@ -127,6 +127,6 @@ def bar(name: str) -> Iterator[Callable[[int, int], None]]:
     """A bar of episodes on stderr; yields what tells it how many are done, of how many."""
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     shown = (TextColumn(one) if isinstance(one, str) else one for one in columns)
-    with Progress(*shown, console=Console(stderr=True)) as display:
+    with Progress(*shown, console=Console(stderr=True, emoji=False)) as display:
         task = display.add_task(name, total=None)
         yield lambda done, total: display.update(task, completed=done, total=total)

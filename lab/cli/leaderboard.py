@@ -60,7 +60,7 @@ def leaderboard(
     setting = Setting(sampling, dtype, context, asked)
     for spec in specs:
         with ExitStack() as stack:
-            with Console(stderr=True).status(f"{spec.text}: starting ..."):
+            with Console(stderr=True, emoji=False).status(f"{spec.text}: starting ..."):
                 player = stack.enter_context(spec.opened(setting))
             for game in board.games:
                 with bar(f"{player.name}: {game}") as progress:

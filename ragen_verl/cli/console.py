@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,14 +26,14 @@ TRACEBACK = "RAGEN_VERL_TRACEBACK"
 
 def console() -> Console:
     """Where commands print: as wide as the terminal, and wide enough for one line a row where it is none."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=200)
+    out = Console(highlight=False, emoji=False)
+    return out if out.is_terminal else Console(highlight=False, width=200, emoji=False)
 
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
     """While open, what could not be read of a file is one line on the error stream, without a place in the code."""
-    out, before = Console(stderr=True, highlight=False), warnings.showwarning
+    out, before = Console(stderr=True, highlight=False, emoji=False), warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
         if issubclass(category, TrajectoryWarning):
@@ -61,6 +63,9 @@ class Group(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with RAGEN_VERL_TRACEBACK=1 errors keep their traceback."""
+        for stream in (sys.stdout, sys.stderr):  # a terminal without UTF-8 gets ? for what it cannot show
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
         try:
             with _plain_warnings():
                 return super().invoke(ctx)
@@ -68,5 +73,6 @@ class Group(TyperGroup):
             said = str(error) if isinstance(error, RecipeError) else _missing(error)
             if os.environ.get(TRACEBACK) == "1" or said is None:
                 raise
-            Console(stderr=True, highlight=False).print(said, style="bold red", markup=False, soft_wrap=True)
+            out = Console(stderr=True, highlight=False, emoji=False)
+            out.print(said, style="bold red", markup=False, soft_wrap=True)
             raise typer.Exit(2) from None

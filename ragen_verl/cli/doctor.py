@@ -28,7 +28,7 @@ def doctor(
     if as_json:
         facts = gather(quick)
     else:
-        with Console(stderr=True).status("asking fresh processes (up to a minute or two) ..."):
+        with Console(stderr=True, emoji=False).status("asking fresh processes (up to a minute or two) ..."):
             facts = gather(quick)
     problems = find(facts)
     if as_json:

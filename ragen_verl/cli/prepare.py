@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -38,18 +37,34 @@ class Prepared:
         overrides: the user's, and the folder.
         config: the composed recipe, resolved.
         folder: not made yet.
+        is_new: whether the folder has its name from the recipe and the time.
     """
 
     recipe: str
     overrides: list[str]
     config: DictConfig
     folder: RunFolder
+    is_new: bool = False
+
+    def with_own_folder(self) -> Prepared:
+        """The same run in a folder that no other run has, which is made here; another start may have taken the name."""
+        prepared, path = self, self.folder.path
+        for number in count(2):
+            try:
+                prepared.folder.path.mkdir(parents=True, exist_ok=not self.is_new)
+                break
+            except FileExistsError:
+                place = f"{_RUN_DIR}={quoted(f'{path}-{number}')}"
+                prepared = prepare(self.recipe, [*self.overrides[:-1], place])
+            except OSError:  # the start says why
+                break
+        return prepared
 
 
 def prepare(
     recipe: str, overrides: Sequence[str], *, machine: bool = True, folder: RunFolder | None = None
 ) -> Prepared:
-    """Compose a recipe and check it; nothing is written, but for the folder of a new run, which is made.
+    """Compose a recipe and check it; nothing is written.
 
     Args:
         recipe: a name in the package, or a YAML file.
@@ -61,7 +76,7 @@ def prepare(
         RecipeError: it cannot work; one sentence that says what to change.
     """
     check_name(recipe)
-    own = None
+    is_new = False
     config = compose(recipe, overrides)
     if not config.get("ragen"):
         raise RecipeError(f"{recipe} has no ragen block: put /ragen at the head of its defaults list.")
@@ -69,7 +84,7 @@ def prepare(
         config.ragen.run.dir = str(folder.path)
     elif OmegaConf.to_container(config.ragen.run, resolve=False).get("dir") == _DEFAULT_DIR:
         name = Path(recipe).stem if is_file(recipe) else recipe.replace("/", "-")
-        config.ragen.run.dir = str(own := _new_folder(name, machine))
+        config.ragen.run.dir, is_new = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}", True
     try:
         make_paths_absolute(config)
         check(config, template=False)
@@ -79,28 +94,6 @@ def prepare(
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:
         raise RecipeError(unresolved(error)) from error
-    except RecipeError:
-        if own and machine:
-            with suppress(OSError):
-                own.rmdir()
-        raise
     folder = RunFolder(config.ragen.run.dir)
     own = [one for one in overrides if one.partition("=")[0] != _RUN_DIR]
-    return Prepared(recipe, [*own, f"{_RUN_DIR}={quoted(str(folder.path))}"], config, folder)
-
-
-def _new_folder(name: str, make: bool) -> Path:
-    """A folder for a run that no other run has, named after the recipe and the time; it is made here."""
-    stem = f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
-    for number in count(1):
-        folder = Path("runs").absolute() / (stem if number == 1 else f"{stem}-{number}")
-        if not make:
-            return folder
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError:  # the check of the machine says why
-            pass
-        return folder
-    raise AssertionError
+    return Prepared(recipe, [*own, f"{_RUN_DIR}={quoted(str(folder.path))}"], config, folder, is_new)

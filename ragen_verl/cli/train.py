@@ -41,6 +41,7 @@ def train(
         typer.echo(OmegaConf.to_yaml(prepared.config))
         return
     confirm(prepared, yes)
+    prepared = prepared.with_own_folder()
     tell(prepared)
     from ragen_verl.runs.launch import train as run
 

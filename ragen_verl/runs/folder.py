@@ -90,8 +90,10 @@ class RunFolder:
     @property
     def recipe(self) -> str | None:
         """The recipe's name as Hydra recorded it; None before the run was started."""
-        file = self.path / "hydra" / "hydra.yaml"
-        return OmegaConf.load(file).hydra.job.config_name if file.exists() else None
+        found: Any = mapping(self.path / "hydra" / "hydra.yaml")
+        for key in ("hydra", "job", "config_name"):
+            found = found.get(key) if isinstance(found, dict) else None
+        return found if isinstance(found, str) else None
 
     def begin(self, config: DictConfig, step: int) -> None:
         """Write config and versions, and remove the metrics that an interrupted run logged after `step`.
@@ -114,22 +116,23 @@ class RunFolder:
         disk.append(self.metrics, json.dumps(row) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
-        """The steps logged so far; a line that a kill has cut short is skipped."""
+        """The steps logged so far; a line that a kill has cut short, or that is no step, is skipped."""
         if not self.metrics.exists():
             return []
         rows = []
-        for line in self.metrics.read_text().splitlines():
+        for line in self.metrics.read_text("utf-8", errors="replace").splitlines():
             try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
                 continue
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                rows.append(row)
         return rows
 
     def ragen_block(self) -> dict[str, Any]:
         """The `ragen` block of config.yaml as plain data; empty where there is none."""
-        file = self.path / "config.yaml"
-        config = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
-        return config.get("ragen") or {}
+        block = (mapping(self.path / "config.yaml") or {}).get("ragen")
+        return block if isinstance(block, dict) else {}
 
     def trajectories(self, split: str) -> Path:
         """The folder of a split's trajectories."""

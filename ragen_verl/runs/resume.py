@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.resolvers import register_resolvers
@@ -28,6 +30,7 @@ FREE = (
     "trainer.default_local_dir",
     "trainer.val_only",
     "trainer.resume_mode",
+    "ray_kwargs.ray_init.runtime_env.env_vars.RAGEN_VERL",  # the package's own, which a start adds
 )
 
 
@@ -55,6 +58,22 @@ def started(folder: RunFolder) -> Started:
     hydra = folder.path / "hydra"
     if not all((hydra / name).is_file() for name in ("hydra.yaml", "config.yaml", "overrides.yaml")):
         raise RecipeError(f"{folder.path} is not the folder of a run that was started: it has no hydra/config.yaml.")
+    try:
+        return _started(hydra)
+    except (
+        OSError,
+        UnicodeError,
+        yaml.YAMLError,
+        OmegaConfBaseException,
+        AttributeError,
+        KeyError,
+        TypeError,
+    ) as error:
+        said = " ".join(str(error).split())[:200]
+        raise RecipeError(f"The record of the run's start in {hydra} is damaged and cannot be read: {said}.") from error
+
+
+def _started(hydra: Path) -> Started:
     about = OmegaConf.load(hydra / "hydra.yaml").hydra
     recipe = OmegaConf.to_container(about.job, resolve=False)["config_name"]
     for source in OmegaConf.to_container(about.runtime, resolve=False)["config_sources"]:

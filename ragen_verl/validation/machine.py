@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -23,6 +23,8 @@ __all__ = ["DEVICES", "check_folder", "check_machine", "make_paths_absolute"]
 _PACKAGES = {"console": None, "file": None, "rl_insight": None, "vemlp_wandb": "volcengine_ml_platform"}
 # files of GPU drivers in /dev: NVIDIA, NVIDIA under Windows, AMD, Ascend
 DEVICES = ("nvidia[0-9]*", "dxg", "kfd", "davinci[0-9]*")
+# bytes of a socket's path on Linux; of Ray's below its folder of temporary files; of those of vLLM and the fork server
+_SOCKET, _OF_RAY, _OF_OTHERS = 107, len("/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"), 40
 _RESUME = "trainer.resume_from_path"
 # folders that a recipe may give relative to the current folder; Ray's workers run in another one
 _PATHS = ("ragen.run.dir", "trainer.default_local_dir", _RESUME)
@@ -34,6 +36,7 @@ def check_machine(config: DictConfig) -> None:
     Raises:
         RecipeError: one sentence that names the key and what to do.
     """
+    _check_temporary()
     _check_device(config)
     _check_megatron(config)
     _check_loggers(config.trainer.logger)
@@ -67,6 +70,21 @@ def make_paths_absolute(config: DictConfig) -> None:
         for key in _PATHS:
             if value := OmegaConf.select(config, key):
                 OmegaConf.update(config, key, str(Path(value).expanduser().absolute()))
+
+
+def _check_temporary() -> None:
+    """Refuse folders for temporary files in which Ray, vLLM and the fork server cannot make their sockets."""
+    rays = os.environ.get("RAY_TMPDIR")
+    folders = {"RAY_TMPDIR": (rays, _OF_RAY)} if rays else {}
+    folders["TMPDIR"] = (gettempdir(), _OF_OTHERS if rays else _OF_RAY)
+    for name, (folder, below) in folders.items():
+        longest = _SOCKET - below
+        if not folder.isascii() or len(folder) > longest:
+            what = f"has {len(folder)} characters" if folder.isascii() else "has characters that Ray cannot read"
+            raise RecipeError(
+                f"{name} is {folder}, which {what}: set it to a folder of at most {longest} plain characters, such as "
+                "/tmp, since the path of a socket below it has at most 107."
+            )
 
 
 def _check_device(config: DictConfig) -> None:

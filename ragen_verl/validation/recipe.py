@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from ragen_verl.config import RagenConfig, nearest, unresolved
 from ragen_verl.diagnostics.registry import CAUSES, INDICATORS, with_options
 from ragen_verl.env import registry
 from ragen_verl.errors import RecipeError
-from ragen_verl.plugin import activate
 from ragen_verl.resolvers import register_resolvers
 from ragen_verl.runs import lock
 from ragen_verl.switch import SWITCH, WITHOUT
@@ -75,7 +75,7 @@ class RecipeCheck(Callback):
             make_paths_absolute(config)
             ragen = check(config)
             check_machine(config)
-            activate()
+            import_module("ragen_verl.plugin").activate()  # which imports verl; commands check without it
             _hand_on(config, ragen.plugins)
             lock.hold(Path(config.ragen.run.dir))
         except RecipeError as error:
@@ -99,7 +99,8 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
     ragen = RagenConfig.from_omegaconf(config)
     check_keys(config)
     try:
-        check_values(OmegaConf.to_container(config, resolve=True))
+        own = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])  # Hydra's has no values yet
+        check_values(OmegaConf.to_container(own, resolve=True))
         _check_plugin(config)
         check_trainer(config)
         for name, split in ragen.splits.items():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from launched import alive, start, until
 
-from ragen_verl.cli.prepare import _new_folder
+from ragen_verl.cli.prepare import prepare
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs import lock
 from ragen_verl.runs.folder import RunFolder
@@ -44,11 +44,26 @@ def test_a_folder_whose_run_is_alive_is_refused_by_its_process(tmp_path: Path, o
     assert not lock.is_held(tmp_path)
 
 
-def test_eight_runs_of_one_second_get_eight_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_one_second_get_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    first = prepare("nano/frozen_lake", [])
+    assert list(tmp_path.iterdir()) == []
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: _new_folder("nano-lake", True), range(8)))
-    assert len(set(found)) == 8 and all(one.is_dir() for one in found)
+        made = list(pool.map(lambda _: mkdir_alone(first.folder.path), range(8)))
+    assert sorted(made) == [False] * 7 + [True]
+    others = [first.with_own_folder() for _ in range(2)]
+    assert [one.folder.path.name for one in others] == [f"{first.folder.path.name}-{n}" for n in (2, 3)]
+    assert all(one.folder.path.is_dir() and one.config.ragen.run.dir == str(one.folder.path) for one in others)
+    named = prepare("nano/frozen_lake", [f"ragen.run.dir={others[0].folder.path}"])
+    assert named.with_own_folder().folder.path == others[0].folder.path  # as asked for: a run to continue
+
+
+def mkdir_alone(path: Path) -> bool:
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def test_a_run_ends_with_its_command_and_is_locked_until_then(tmp_path: Path) -> None:

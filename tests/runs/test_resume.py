@@ -102,3 +102,8 @@ def test_changes_are_every_key_that_differs() -> None:
     before = {"a": {"b": 1, "c": [1, 2]}, "ragen": {"run": {"dir": "x"}}}
     after = {"a": {"b": 2, "c": [1]}, "d": None, "ragen": {"run": {"dir": "y"}}}
     assert changes(before, after) == [("a.b", 1, 2), ("a.c.1", 2, ...), ("d", ..., None)]
+
+
+def test_what_a_start_adds_for_itself_is_no_change() -> None:
+    own = {"ray_kwargs": {"ray_init": {"runtime_env": {"env_vars": {"RAGEN_VERL": "1", "RAGEN_VERL_PLUGINS": "a.py"}}}}}
+    assert changes({**own, "seed": 1}, {"seed": 2}) == [("seed", 1, 2)]

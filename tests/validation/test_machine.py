@@ -7,10 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from ray._private.utils import validate_socket_filepath
 from saved_checkpoints import cut, save
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.validation import machine, recipe
+from ragen_verl.validation.machine import _check_temporary
 
 
 @pytest.fixture(autouse=True)
@@ -18,6 +20,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "DEVICES", ())
     monkeypatch.setattr(machine, "nvidia_smi", list)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "no_cluster"))
+    monkeypatch.setattr(machine, "_check_temporary", lambda: None)  # the folder of a test is too long for sockets
     for name in ("RAY_ADDRESS", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
 
@@ -137,3 +140,33 @@ def test_verls_own_main_gets_absolute_folders(tmp_path: Path, monkeypatch: pytes
     found.ragen.run.dir = "here"
     recipe.RecipeCheck().on_run_start(found)
     assert found.ragen.run.dir == f"{tmp_path}/here"
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "refused"),
+    [
+        ("TMPDIR", "/t" * 23, True),
+        ("TMPDIR", "/t" * 19, False),
+        ("TMPDIR", "/tmp/größe", True),
+        ("RAY_TMPDIR", "/t" * 23, True),
+        ("RAY_TMPDIR", "/tmp/größe", True),
+        ("RAY_TMPDIR", "/tmp", False),
+    ],
+)
+def test_a_folder_in_which_no_socket_fits_is_refused(name: str, folder: str, refused: bool, monkeypatch) -> None:
+    for one in ("TMPDIR", "RAY_TMPDIR"):
+        monkeypatch.delenv(one, raising=False)
+    monkeypatch.setenv(name, folder)
+    monkeypatch.setattr("tempfile.tempdir", folder if name == "TMPDIR" else "/tmp")
+    if refused:
+        with pytest.raises(RecipeError, match=f"{name} is {folder}"):
+            _check_temporary()
+    else:
+        _check_temporary()
+
+
+def test_rays_longest_socket_is_as_long_as_the_check_says() -> None:
+    longest = f"/{'t' * (machine._SOCKET - machine._OF_RAY - 1)}/ray/session_2026-01-01_00-00-00_000000_4194304/sockets"
+    validate_socket_filepath(f"{longest}/plasma_store")
+    with pytest.raises(OSError, match="107"):
+        validate_socket_filepath(f"{longest}s/plasma_store")

@@ -30,10 +30,11 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Generic, Optional, TypeVar
 
+from ragen_verl.declarations import declarations
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.values import checked
 
@@ -200,7 +201,7 @@ def use_files(paths: Sequence[str]) -> list[str]:
 @cache
 def _entry_points() -> tuple[EntryPoint, ...]:
     """The entry points of `GROUP`, found once in a process: this reads the metadata of every installed package."""
-    return tuple(entry_points(group=GROUP))
+    return tuple(declarations(GROUP)[0])
 
 
 def _load(name: str, load: Callable[[], Any]) -> None:

@@ -154,6 +154,9 @@ class GymnasiumEnv(ExternalEnv):
 
     def _checked(self, env: gymnasium.Env, ansi: bool) -> gymnasium.Env:
         """Return `env` if its actions can be named and its observations shown as text; else raise."""
+        for name in ("action_space", "observation_space"):
+            if getattr(env, name, None) is None:
+                raise reject(self.prefix, f"{self.name} has no {name}: its class has to set one.")
         if not isinstance(env.action_space, (spaces.Discrete, spaces.Text)):
             raise reject(
                 self.prefix,
@@ -240,7 +243,11 @@ class GymnasiumEnv(ExternalEnv):
         if self.table.describe is not None:
             return self.table.describe(self.env.unwrapped, raw)
         if self.env.render_mode == "ansi" and not isinstance(self.env.observation_space, spaces.Text):
-            return cut(describe.plain(self.env.render()).rstrip())
+            drawing = self.env.render()
+            if drawing is not None:
+                return cut(describe.plain(drawing).rstrip())
+            if reason := describe.too_large(self.env.observation_space):
+                raise RuntimeError(f"{self.name} renders None, and its observation cannot be put in words: {reason}.")
         return cut(describe.words(raw, self.env.observation_space, self.decimals))
 
     def close(self) -> None:

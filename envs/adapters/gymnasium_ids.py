@@ -12,7 +12,7 @@ __all__ = ["build"]
 
 def build(id: str, **kwargs: Any) -> GymnasiumEnv:
     """Return the environment behind "gymnasium:`id`"; those of MiniGrid are drawn as "minigrid:`id`" draws them."""
-    if id.startswith(MINIGRID):
+    if id.rpartition(":")[2].startswith(MINIGRID):
         return MiniGridEnv(id, **kwargs)
     return GymnasiumEnv(id, **kwargs)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-
 import typer
 
 from ragen_verl.cli.console import TRACEBACK, Group
@@ -12,6 +10,7 @@ from ragen_verl.cli.env import group
 from ragen_verl.cli.recipes import recipes
 from ragen_verl.cli.resume import resume
 from ragen_verl.cli.train import EPILOG, train
+from ragen_verl.declarations import declarations
 
 __all__ = ["COMMANDS", "app", "main"]
 
@@ -50,5 +49,5 @@ app.command()(resume)
 app.command()(recipes)
 app.add_typer(group, name="env")
 app.command()(doctor)
-for point in entry_points(group=COMMANDS):
+for point in declarations(COMMANDS)[0]:
     point.load()(app)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from functools import partial
-from importlib.metadata import entry_points
 
 import typer
 import yaml
 
+from ragen_verl.declarations import declarations
 from ragen_verl.env import Env
 from ragen_verl.env.registry import GROUP
 from ragen_verl.errors import RecipeError
@@ -46,9 +46,8 @@ def summary(kind: type[Env]) -> str:
 
 def variant(id: str) -> str:
     """The arguments that the declaration of `id` fixes, as "name=value, ...", empty for a plain class."""
-    for point in entry_points(group=GROUP, name=id):
-        target = point.load()
-        if isinstance(target, partial):
+    for point in declarations(GROUP)[0]:
+        if point.name == id and isinstance(target := point.load(), partial):
             return spelled(target)
     return ""
 

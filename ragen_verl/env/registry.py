@@ -20,17 +20,18 @@ function `MyGymEnv.names()`, if there is one, lists names quickly; an id that la
 
 from __future__ import annotations
 
+import dis
 import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 import gymnasium
 
+from ragen_verl.declarations import declarations
 from ragen_verl.env.core import Env
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv, nearest
 
@@ -146,7 +147,8 @@ def resolve(id: str) -> str:
         known = _known()
         if id in known or _adapted(id):
             return id
-        if (fault := _scan(GROUP).faults.get(id)) is not None:
+        prefix, colon, _ = str(id).partition(":")
+        if (fault := _scan(ADAPTERS).faults.get(prefix) if colon else _scan(GROUP).faults.get(id)) is not None:
             raise RecipeError(fault)
         versions = [(int(m["version"]), full) for full in known if (m := _ID.fullmatch(full)) and m["name"] == id]
         if versions:
@@ -215,10 +217,11 @@ class _Scan(NamedTuple):
 def _scan(group: str) -> _Scan:
     """Return the declarations in `group`; they are cached, since reading the packages' metadata takes milliseconds."""
     declared: dict[str, dict[str, _Entry]] = {}
-    for point in entry_points(group=group):
+    points, unreadable = declarations(group)
+    for point in points:
         package = point.dist.name if point.dist else "an unnamed package"
         declared.setdefault(point.name, {}).setdefault(point.value, _Entry(point.value, package=package))
-    found = _Scan({}, {})
+    found = _Scan({}, dict(zip(unreadable, unreadable, strict=True)))
     for name, entries in declared.items():
         packages = [entry.package for entry in entries.values()]
         if group == GROUP and not _ID.fullmatch(name):
@@ -267,9 +270,9 @@ def _load(id: str, entry: _Entry) -> Callable[..., Any]:
             target = importlib.import_module(module.strip())
             for name in attribute.strip().split("."):
                 target = getattr(target, name)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not _raised_by_code(error):
+                raise  # the user's
             raise RecipeError(
                 f"{id} of {entry.package} cannot be imported from {entry.target!r} ({type(error).__name__}: {error}): "
                 "repair that package."
@@ -280,6 +283,14 @@ def _load(id: str, entry: _Entry) -> Callable[..., Any]:
             "gymnasium.Env, or a callable that returns one."
         )
     return target
+
+
+def _raised_by_code(error: BaseException) -> bool:
+    """Whether the code contains the `raise`; a signal interrupts at any other instruction."""
+    last = error.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    return dis.opname[last.tb_frame.f_code.co_code[last.tb_lasti]] == "RAISE_VARARGS"
 
 
 def _check_kwargs(id: str, builder: Callable[..., Env], kwargs: Mapping[str, Any]) -> None:

@@ -214,7 +214,10 @@ def test_a_declared_name_without_a_version_harms_no_other(install):
         make("NoVersion")
 
 
-@pytest.mark.parametrize("code", ["1 / 0", "raise SystemExit(3)", "raise BaseException('no')", "import no_such_thing"])
+@pytest.mark.parametrize(
+    "code",
+    ["1 / 0", "raise SystemExit(3)", "raise BaseException('no')", "import no_such_thing", "raise KeyboardInterrupt"],
+)
 def test_an_import_that_raises_anything_harms_no_other(install, tmp_path, monkeypatch, code):
     (tmp_path / "raises.py").write_text(code)
     install("one", "Raises-v0 = raises:Env")
@@ -223,6 +226,32 @@ def test_an_import_that_raises_anything_harms_no_other(install, tmp_path, monkey
         make("Raises-v0")
     with pytest.raises(UnknownEnv, match="did you mean Sokoban-v0"):
         make("Sokobann")
+
+
+def test_a_user_s_interrupt_of_an_import_is_one(install, tmp_path):
+    (tmp_path / "interrupted.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\nlist(range(9))")
+    install("one", "Interrupted-v0 = interrupted:Env")
+    with pytest.raises(KeyboardInterrupt):
+        make("Interrupted-v0")
+
+
+def test_entry_points_that_are_no_text_harm_no_other(install, tmp_path):
+    install("one", "Fine-v0 = ragen_envs.bandit:Bandit")
+    install("two", "Lost-v0 = ragen_envs.bandit:Bandit")
+    (tmp_path / "two-1.0.dist-info" / "entry_points.txt").write_bytes(b"[ragen_verl.envs]\nL\xff-v0 = a:b\n")
+    registry._forget()
+    assert isinstance(make("Fine-v0"), Bandit) and make("Sokoban") and make("gymnasium:Taxi-v4")
+    assert any("two-1.0.dist-info cannot be read" in fault for fault in registry.faults())
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "ragen_verl.cli", "env", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0 and "Fine-v0" in done.stdout and "Traceback" not in done.stderr, done.stderr
+
+
+def test_two_adapters_with_one_prefix_are_named(install):
+    install("one", "gymnasium = raises:Env", registry.ADAPTERS)
+    with pytest.raises(RecipeError, match="both declare gymnasium: uninstall one of them"):
+        make("gymnasium:Taxi-v4")
 
 
 @pytest.mark.parametrize("text", ["bad = raises:Env", "gymnasium = raises:Env"])

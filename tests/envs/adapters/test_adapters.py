@@ -24,7 +24,7 @@ from ragen_envs.adapters.randomness import GlobalRandomness
 from ragen_envs.adapters.reasoning_gym import harmless
 from ragen_lab import checker as checks
 
-from ragen_verl import make
+from ragen_verl import make, register
 from ragen_verl.env import Env, Step, check, registry
 from ragen_verl.errors import BadEnvKwargs, RecipeError, UnknownEnv
 
@@ -95,7 +95,7 @@ def test_a_seed_is_an_episode_beside_fifty_others(id, kwargs, answers):
 @adapted_lists
 def test_a_seed_is_an_episode_in_another_process(adapted):
     code = (
-        "import json, sys; sys.path[:0] = ['tests/env', 'tests/helpers']; from test_adapters import *\n"
+        "import json, sys; sys.path[:0] = ['tests/envs/adapters', 'tests/helpers']; from test_adapters import *\n"
         f"print(json.dumps([play(*one, seed=5) for one in {adapted!r}]))"
     )
     command = [sys.executable, "-W", "ignore", "-c", code]
@@ -275,6 +275,44 @@ def test_a_wrong_reward_for_a_text_is_an_error_as_well(odd):
     env.reset(seed=0)
     with pytest.raises(RuntimeError, match="returned the reward nan"):
         env.step("fine")
+
+
+class NoSpace(gymnasium.Env):
+    """A class that sets no spaces, or renders nothing."""
+
+    metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
+
+    def __init__(self, actions=None, observations=None, render_mode=None):
+        self.render_mode = render_mode
+        if actions:
+            self.action_space = gymnasium.spaces.Discrete(actions)
+        if observations:
+            self.observation_space = gymnasium.spaces.Box(0, 1, (observations,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(self.observation_space.shape), {}
+
+    def render(self):
+        return None
+
+
+def test_an_environment_without_spaces_says_what_it_lacks(monkeypatch):
+    monkeypatch.setattr(registry, "_registered", {})
+    register("NoSpace-v0", NoSpace)
+    with pytest.raises(RecipeError, match="NoSpace-v0 has no action_space"):
+        make("NoSpace-v0")
+    with pytest.raises(RecipeError, match="NoSpace-v0 has no observation_space"):
+        make("NoSpace-v0", actions=2)
+    assert make("NoSpace-v0", actions=2, observations=3).reset(seed=0)[0] == "0.00 0.00 0.00", "it renders nothing"
+    with pytest.raises(RuntimeError, match="NoSpace-v0 renders None, and its observation cannot be put in words"):
+        make("NoSpace-v0", actions=2, observations=999).reset(seed=0)
+
+
+def test_minigrid_s_ids_with_their_module_are_drawn_as_well():
+    pytest.importorskip("minigrid")
+    plain, named = make("minigrid:MiniGrid-Empty-5x5-v0"), make("gymnasium:minigrid:MiniGrid-Empty-5x5-v0")
+    assert plain.reset(seed=1) == named.reset(seed=1)
 
 
 def test_a_text_that_breaks_the_environment_cuts_the_episode_off(odd):

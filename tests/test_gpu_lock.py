@@ -79,3 +79,10 @@ def test_what_cannot_be_had_is_said_and_is_no_failure(
     (line,) = capsys.readouterr().err.splitlines()
     assert ended.value.code == gpu.UNAVAILABLE and "NOT RUN" in line and "install python3.12" in line
     assert f"  {gpu.UNAVAILABLE}) ;;" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_a_plain_install_has_what_verls_trainer_imports() -> None:
+    """verl asks for these in an extra alone, and imports them in every trainer."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {"uvicorn", "fastapi", "cachetools"} <= {Requirement(one).name for one in project["dependencies"]}
+    assert Requirement("verl>=0.9.1,<0.10") in map(Requirement, project["dependencies"])

@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from forked import run
+from stacks import on_cpu_stack
 
 from ragen_verl import vllm_plugin
 from ragen_verl.patches import critic
@@ -99,6 +100,7 @@ def test_linear_patch_leaves_a_vllm_that_keeps_weights_alone() -> None:
     assert module.dispatch_cpu_unquantized_gemm is dispatch_cpu_unquantized_gemm
 
 
+@on_cpu_stack
 def test_ranks_are_counted_without_a_compiler_on_the_cpu() -> None:
     done = run(
         "import torch; from ragen_verl.vllm_plugin import register_vllm; register_vllm()\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from forked import run
 from paths import ROOT
+from stacks import on_cpu_stack
 
 from ragen_verl import switch
 from ragen_verl.cpu import fork_server
@@ -87,6 +88,7 @@ def test_a_process_that_did_not_ask_is_left_alone() -> None:
     assert found["changed"] == [] and found["registered"] == [] and found["lines"] < 1600
 
 
+@on_cpu_stack
 def test_patches_are_applied_where_they_are_asked_for() -> None:
     found = look("--vllm", *MODULES, **{SWITCH: "1", "VERL_PLATFORM": "cpu"})
     assert {f"patch:{one.name}" for one in PATCHES if one.loader == "verl"} <= set(found["registered"])
@@ -151,6 +153,7 @@ def test_a_misspelled_switch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     check_left_out()
 
 
+@on_cpu_stack
 @pytest.mark.parametrize("patch", PATCHES, ids=NAMES)
 def test_the_line_behind_a_patch_is_still_there(patch) -> None:
     """The test that tells that a patch is dead: with another verl or vLLM its line may be gone."""

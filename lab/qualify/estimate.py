@@ -214,7 +214,7 @@ def _pass(
     per_logit = _LOGITS["update" if update else "forward"] + _CHUNKED * bool(
         engine.get("entropy_from_logits_with_chunking")
     )
-    gathered = 2 * shape.parameters * (1 + (update and engine.get("reshard_after_forward", True)))
+    gathered = 2.0 * shape.parameters * (1 + (update and engine.get("reshard_after_forward", True)))
     gathered += 4 * trained * gpus * update
     moved = 2 * (role.weights * role.params_wait + update * role.moments * role.moments_wait) * memory.GB
     if role.streamed:

@@ -188,7 +188,10 @@ def passes(config: Mapping[str, Any]) -> dict[str, tuple[str, str, int, Mapping[
     part, critic = config["actor_rollout_ref"], config["critic"]
     actor, rollout, model = part["actor"], part["rollout"], part["model"]
     length = config["data"]["max_prompt_length"] + config["data"]["max_response_length"]
-    found = {"old log-probs": ("actor", "forward", tokens(rollout, "log_prob", length), model, {**actor, "entropy": 1})}
+    found: dict[str, tuple[str, str, int, Mapping[str, Any], Mapping[str, Any]]] = {}
+    found |= {
+        "old log-probs": ("actor", "forward", tokens(rollout, "log_prob", length), model, {**actor, "entropy": 1})
+    }
     with_models = roles(config)
     if "ref" in with_models or (_lora_rank(model) and _wants_reference(config)):
         role = "ref" if "ref" in with_models else "actor"

@@ -70,9 +70,9 @@ def attention(
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **rest)
     starts, longest = rows(position_ids)
     flat = (query.to(value.dtype), key.to(value.dtype), value)
-    by_token = [one[0].transpose(0, 1) for one in flat]  # (T, heads, width)
+    q, k, v = (one[0].transpose(0, 1) for one in flat)  # (T, heads, width)
     on_card = query.is_cuda and value.dtype in (torch.bfloat16, torch.float16)
-    found = (_kernel if on_card else _row_by_row)(*by_token, starts, longest, scaling)
+    found = (_kernel if on_card else _row_by_row)(q, k, v, starts, longest, scaling)
     return found.unsqueeze(0), None
 
 

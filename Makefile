@@ -42,7 +42,7 @@ test-layer: lint ## the tests of ragen_verl alone, without trainings: after a ch
 test-lab: lint ## the tests of the laboratory
 	@$(BIN)/python -m pytest tests/lab -m "not slow" $(PARALLEL)
 
-test-gpu-install: $(DEV) $(PROJECT) ## what a GPU user installs, in .venv-gpu on Python 3.12, tested without a GPU (10 GB)
+test-gpu-install: | $(BIN)/python ## what a GPU user installs, in .venv-gpu on Python 3.12, tested without a GPU (10 GB)
 	@$(BIN)/python requirements/gpu.py $(GPU_VENV)
 	@$(GPU_VENV)/bin/python -m pytest $(GPU_TESTS) -m "not slow and not train" --numprocesses 2 --dist loadfile
 
@@ -71,7 +71,7 @@ lock: $(DEV) ## write requirements/*.lock and the table of verl's seams from wha
 	@$(BIN)/python requirements/lock.py
 	@$(BIN)/python -c "from ragen_verl.doctor import seams; seams.record()"
 
-lock-gpu: $(DEV) ## write requirements/gpu.lock from what pyproject.toml asks for today
+lock-gpu: | $(BIN)/python ## write requirements/gpu.lock from what pyproject.toml asks for today
 	@$(BIN)/python requirements/gpu.py --lock
 
 clean: ## remove .venv, build outputs and caches; keeps runs/

@@ -31,9 +31,7 @@ from ragen_lab.cli.sweep import sweep
 from ragen_lab.cli.verdict import verdict
 from ragen_lab.cli.watch import watch
 
-from ragen_verl.cli.env import group as environments
-
-__all__ = ["add_commands"]
+__all__ = ["add_commands", "add_env_commands"]
 
 _PANEL = "Laboratory"
 _COMMANDS = (
@@ -56,9 +54,13 @@ _COMMANDS = (
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add the laboratory's commands to the application, and `check` to its group `env`."""
+    """Add the laboratory's commands to the application."""
     for command, epilog in _COMMANDS:
         name = "eval" if command is evaluate else None
         app.command(name, epilog=epilog, rich_help_panel=_PANEL)(command)
     app.add_typer(runs, name="runs", rich_help_panel=_PANEL)
-    environments.command("check")(check_environment)
+
+
+def add_env_commands(env: typer.Typer) -> None:
+    """Add `check` to the group `env`."""
+    env.command("check")(check_environment)

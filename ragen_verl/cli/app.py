@@ -1,25 +1,23 @@
-"""The application: the layer's commands, and those that installed packages add (the laboratory, for one)."""
+"""The application: `train` and `resume`. The other commands are imported when one of them, or the help, is wanted."""
 
 from __future__ import annotations
 
 import typer
 
-from ragen_verl.cli.console import TRACEBACK, Group
-from ragen_verl.cli.doctor import doctor
-from ragen_verl.cli.env import group
-from ragen_verl.cli.recipes import recipes
+from ragen_verl.cli.console import TRACEBACK, LazyGroup
 from ragen_verl.cli.resume import resume
 from ragen_verl.cli.train import EPILOG, train
-from ragen_verl.declarations import declarations
 
-__all__ = ["COMMANDS", "app", "main"]
+__all__ = ["app", "main"]
 
-COMMANDS = "ragen_verl.commands"
-"""The entry-point group of functions that add commands: they are called with the application."""
+
+class _Commands(LazyGroup):
+    points = "ragen_verl.commands"
+
 
 app = typer.Typer(
     name="ragen-verl",
-    cls=Group,
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -46,8 +44,3 @@ def main(
 
 app.command(epilog=EPILOG)(train)
 app.command()(resume)
-app.command()(recipes)
-app.add_typer(group, name="env")
-app.command()(doctor)
-for point in declarations(COMMANDS)[0]:
-    point.load()(app)

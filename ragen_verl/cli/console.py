@@ -15,11 +15,13 @@ from typing import Any
 import typer
 from rich.console import Console
 from typer.core import TyperGroup
+from typer.main import get_group
 
+from ragen_verl.declarations import declarations
 from ragen_verl.errors import RecipeError, adding
 from ragen_verl.runs.trajectories import TrajectoryWarning
 
-__all__ = ["TRACEBACK", "Group", "console"]
+__all__ = ["TRACEBACK", "Group", "LazyGroup", "console"]
 
 TRACEBACK = "RAGEN_VERL_TRACEBACK"
 
@@ -76,3 +78,33 @@ class Group(TyperGroup):
             out = Console(stderr=True, highlight=False, emoji=False)
             out.print(said, style="bold red", markup=False, soft_wrap=True)
             raise typer.Exit(2) from None
+
+
+class LazyGroup(Group):
+    """Commands to which installed packages add others: these are imported when one of them, or the help, is asked for.
+
+    Attributes:
+        points: the entry-point group of functions that are called with a `typer.Typer` and add commands to it.
+    """
+
+    points: str
+    _complete = False
+
+    def _complete_it(self) -> None:
+        if not self._complete:
+            self._complete = True
+            for point in sorted(declarations(self.points)[0], key=lambda one: one.name):
+                more = typer.Typer()
+                point.load()(more)
+                self.commands |= get_group(more).commands
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of this name."""
+        if cmd_name not in self.commands:
+            self._complete_it()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands, in the order of the help."""
+        self._complete_it()
+        return super().list_commands(ctx)

@@ -70,6 +70,7 @@ class RecipeCheck(Callback):
             self._check(config)
 
     def _check(self, config: DictConfig) -> None:
+
         self._checked = True
         try:
             make_paths_absolute(config)

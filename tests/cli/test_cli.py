@@ -203,7 +203,7 @@ def test_a_mistake_is_one_sentence_and_no_folder(override, words, tmp_path, monk
 
 def test_checking_a_recipe_loads_neither_torch_nor_verl(tmp_path):
     code = (
-        "import sys\nfrom ragen_verl.cli.prepare import prepare\nprepare('nano/frozen_lake', [])\n"
+        "import sys\nfrom ragen_verl.cli.prepare import prepare\nprepare('nano/frozen_lake', [], machine=False)\n"
         "print(*{'torch', 'verl', 'ray', 'vllm', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -235,3 +235,25 @@ def test_a_file_that_would_never_be_read_is_refused(tmp_path, monkeypatch):
 
 def test_unknown_options_are_usage_errors():
     assert run("train", "nano/frozen_lake", "--steps", "3").exit_code == 2
+
+
+def test_training_loads_neither_the_laboratory_nor_other_commands():
+    code = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom ragen_verl.cli import app\n"
+        "print(CliRunner().invoke(app, ['train', 'nano/frozen_lake', 'trainer.nnodes=0']).exit_code)\n"
+        "others = ('ragen_lab', 'ragen_verl.cli.env', 'ragen_verl.doctor')\n"
+        "print([one for one in sys.modules if one.startswith(others)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["2", "[]"]
+
+
+def test_a_missing_extra_is_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    for module in [one for one in sys.modules if one.startswith(("ragen_lab.report", "ragen_lab.statistics"))]:
+        monkeypatch.delitem(sys.modules, module)
+    result = run("report", str(ROOT))
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert 'which is not installed: make add PACKAGE="ragen-verl[lab]"' in result.stderr

@@ -237,7 +237,7 @@ def test_unknown_options_are_usage_errors():
     assert run("train", "nano/frozen_lake", "--steps", "3").exit_code == 2
 
 
-def test_training_loads_neither_the_laboratory_nor_other_commands():
+def test_training_loads_no_laboratory_and_no_other_command():
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom ragen_verl.cli import app\n"
         "print(CliRunner().invoke(app, ['train', 'nano/frozen_lake', 'trainer.nnodes=0']).exit_code)\n"

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.extensions import Registry, options_of
@@ -88,7 +89,7 @@ class Rewards:
             turn.rewards = {part: values[place] for part, values in given.items()}
 
 
-def _values(value: float | Sequence[float], turns: int, said: str) -> list[float]:
+def _values(value: Any, turns: int, said: str) -> list[float]:
     """One number for each turn."""
     try:
         values = [float(one) for one in value] if hasattr(value, "__len__") else [0.0] * (turns - 1) + [float(value)]

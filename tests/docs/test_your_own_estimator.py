@@ -55,7 +55,9 @@ def test_file_is_enough_without_installing(tmp_path_factory: pytest.TempPathFact
 
 
 def test_loss_of_the_page_is_registered_with_verl(follow: Reader) -> None:
-    [loss] = re.findall(r"^```python\n(from ragen_verl.training.*?)^```$", PAGE.text, flags=re.DOTALL | re.MULTILINE)
+    [loss] = re.findall(
+        r"^```python\n(from ragen_verl import policy_loss.*?)^```$", PAGE.text, flags=re.DOTALL | re.MULTILINE
+    )
     file = follow.folder / "loss.py"
     file.write_text(loss)
     code = (

@@ -11,7 +11,7 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.rollout.reward import REWARDS, reward
 
 
-def test_an_evaluation_has_the_rewards_and_the_protocol_of_its_recipe(tmp_path, monkeypatch):
+def test_an_evaluation_rewards_as_its_recipe_says(tmp_path, monkeypatch):
     monkeypatch.setattr(REWARDS, "_things", dict(REWARDS))
     reward("five")(lambda trajectory: {"end": 5})
     split = {"envs": [{"id": "FrozenLake-v0", "groups": 2, "kwargs": {"success_rate": 1.0}}], "seed": 0}

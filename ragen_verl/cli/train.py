@@ -32,9 +32,12 @@ def train(
     Ctrl-C, SIGTERM and SIGHUP stop it and it says how to go on; SIGUSR1 asks for a checkpoint at the end of the step.
     Without a terminal it prints one plain line a step.
     """
+    from ragen_verl.cli.fit import fit
     from ragen_verl.cli.prepare import prepare
 
     prepared = prepare(recipe, list(overrides or []), machine=not dry_run)
+    if told := fit(prepared.config):
+        typer.echo(told, err=True)
     if dry_run:
         from omegaconf import OmegaConf
 

@@ -1,0 +1,46 @@
+"""The sentence before a training: what an episode can need, and how much of it fits."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from ragen_verl.cli import app
+from ragen_verl.cli.fit import fit
+from ragen_verl.validation.composition import compose
+
+TOLD = re.compile(r"An episode of (\S+) can need (\d+) tokens, the context is (\d+): (\d+) of (\d+) turns fit")
+
+
+def told(*overrides: str) -> tuple[str, int, int, int, int]:
+    sentence = fit(compose("nano/frozen_lake", ["ragen.run.dir=x", *overrides]))
+    name, *numbers = TOLD.match(sentence).groups()
+    assert ("Raise data.max_response_length" in sentence) == (numbers[-2] != numbers[-1])
+    return name, *map(int, numbers)
+
+
+def test_a_recipe_whose_turns_all_fit_says_so():
+    name, need, context, fitting, turns = told()
+    assert (name, context) == ("FrozenLake", 800) and fitting == turns == 5 and need <= context
+
+
+def test_turns_that_do_not_fit_are_counted():
+    _, need, context, fitting, turns = told("ragen.rollout.max_turns=12")
+    assert turns == 12 and fitting < turns and need > context
+    _, _, _, more, _ = told("ragen.rollout.max_turns=12", f"data.max_response_length={need - 200}")
+    assert more == 12
+
+
+def test_a_window_needs_no_more_with_more_turns():
+    window = ("ragen.rollout.context=window", "ragen.rollout.window=1", "data.max_prompt_length=400")
+    one, other = (told(*window, f"ragen.rollout.max_turns={turns}") for turns in (3, 12))
+    assert other[1] - one[1] < 20 and other[3] == 12
+
+
+@pytest.mark.parametrize("turns", [5, 12])
+def test_a_dry_run_says_it_beside_the_recipe(turns):
+    done = CliRunner().invoke(app, ["train", "nano/frozen_lake", "--dry-run", f"ragen.rollout.max_turns={turns}"])
+    assert done.exit_code == 0, done.output
+    assert "turns fit" in done.stderr and "turns fit" not in done.stdout and "actor_rollout_ref:" in done.stdout

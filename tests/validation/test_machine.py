@@ -117,9 +117,14 @@ def test_a_run_folder_below_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.os, "access", lambda *_: False)
-    with pytest.raises(RecipeError, match="nothing can be written"):
-        machine.check_folder(tmp_path / "run")
+    def refuse(**_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    for path in (tmp_path / "run", Path("/proc/run")):  # the latter is refused to root as well
+        with monkeypatch.context() as patch, pytest.raises(RecipeError, match="nothing can be written"):
+            if path.is_relative_to(tmp_path):
+                patch.setattr(machine, "TemporaryDirectory", refuse)
+            machine.check_folder(path)
 
 
 def test_relative_folders_start_where_the_command_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,8 @@ def _lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[d
     file = folder / "metrics.jsonl"
     if not file.is_file():
         raise RecipeError(f"{folder} has no metrics.jsonl: name the folder of a run (ragen.run.dir).")
-    rows = [row for text in file.read_text("utf-8", errors="replace").splitlines() if isinstance(row := _parse(text), dict)]
+    lines = file.read_text("utf-8", errors="replace").splitlines()
+    rows = [row for text in lines if isinstance(row := _parse(text), dict)]
     rows = [row for row in rows if isinstance(row.get("step"), int)]
     if not rows:
         raise RecipeError(f"{file} has no line with a step: the run logged nothing yet, or this is another file.")

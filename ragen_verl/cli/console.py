@@ -96,7 +96,7 @@ class LazyGroup(Group):
             for point in sorted(declarations(self.points)[0], key=lambda one: one.name):
                 more = typer.Typer()
                 point.load()(more)
-                self.commands |= get_group(more).commands
+                self.commands.update(get_group(more).commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of this name."""

@@ -14,7 +14,7 @@ everything that is computed from it (filter, advantages, statistics), and one by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,7 +92,7 @@ class Rewards:
 def _values(value: Any, turns: int, said: str) -> list[float]:
     """One number for each turn."""
     try:
-        values = [float(one) for one in value] if hasattr(value, "__len__") else [0.0] * (turns - 1) + [float(value)]
+        values = [float(one) for one in value] if isinstance(value, Iterable) else [0.0] * (turns - 1) + [float(value)]
     except (TypeError, ValueError):
         raise ValueError(f"{said}, which is no number") from None
     if len(values) != turns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -55,14 +55,14 @@ def check_estimator(config: DictConfig, advantage: Advantage) -> None:
         )
 
 
-def _verls(name: str) -> Collection[str] | Mapping[str, Callable]:
+def _verls(name: str) -> dict[str, Any]:
     """Name -> function in verl's registry, with those that plugins added; the names alone where `name` is not in it.
 
     Functions need verl's import, which takes many seconds: a name that neither verl's source nor a plugin that has
     imported verl knows is refused without it.
     """
     if name not in estimators() and name not in registered("ADV_ESTIMATOR_REGISTRY"):
-        return estimators()
+        return dict.fromkeys(estimators())
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
     return {name: function for name, function in ADV_ESTIMATOR_REGISTRY.items() if name != ESTIMATOR}

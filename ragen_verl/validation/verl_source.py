@@ -124,7 +124,8 @@ def estimators() -> frozenset[str]:
         for one in tree("verl.trainer.ppo.core_algos").body
         if isinstance(one, ast.ClassDef) and one.name == "AdvantageEstimator"
     )
-    return frozenset(str(one.value.value) for one in found.body if isinstance(one, ast.Assign))
+    values = (one.value for one in found.body if isinstance(one, ast.Assign))
+    return frozenset(str(ast.literal_eval(one)) for one in values)
 
 
 @cache

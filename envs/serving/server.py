@@ -76,7 +76,7 @@ class Settings:
     threads: int = 16
     processes: int = 4
     request_seconds: float = 10.0
-    max_bytes: int = 8 << 20
+    max_bytes: int = 2 << 20
     files: Sequence[str] = ()
     urls: Sequence[str] = ()
 

@@ -20,6 +20,7 @@ __all__ = ["WebShop"]
 _FOUND = 50
 _PER_PAGE = 10
 _MAX_STEPS = 100
+_MOST_MADE_UP = 20_000  # a client of a server could otherwise fill its memory with made-up products
 _HOME, _PREVIOUS, _NEXT, *_DETAILS, _BUY = BUTTONS
 
 
@@ -60,7 +61,8 @@ class WebShop(FreeTextEnv):
     - `reward="dense"`: or "binary".
     - `split="train"`: "train", "val" or "test": in a fixed order the first 500 goals are for test, the next 1,000
       for val, all others for train; with fewer than 3,000 goals test gets a sixth and val a third.
-    - `products=None`: the number of products; by default 1,500 generated ones, or all of `data_dir`.
+    - `products=None`: the number of products; by default 1,500 generated ones (20,000 at most), or all of
+      `data_dir`.
     - `data_dir=None`: folder with the original's items_shuffle.json, items_ins_v2.json and items_human_ins.json (if the
       last one is missing, goals are synthetic).
     - `show_attributes=False`: whether items have a page with their attributes.
@@ -93,7 +95,7 @@ class WebShop(FreeTextEnv):
             raise RecipeError(f"WebShop's reward must be 'dense' or 'binary', not {reward!r}.")
         check_choice("WebShop's split", split, SPLITS)
         if products is not None:
-            check_whole("WebShop's products", products, 1)
+            check_whole("WebShop's products", products, 1, _MOST_MADE_UP if data_dir is None else float("inf"))
         if data_dir is not None and not isinstance(data_dir, str):
             raise RecipeError(f"WebShop's data_dir must be the path of a folder, not {data_dir!r}.")
         check_switch("WebShop's show_attributes", show_attributes)

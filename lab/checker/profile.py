@@ -26,6 +26,7 @@ class Profile:
         limit: the seconds that a single call may take.
         tokens: the highest number of tokens of an observation.
         step_seconds: the limit for the median time of a step.
+        begin_seconds: the limit for building an instance and the median time of its reset.
 
     Raises:
         RecipeError: a size is below 1, or a time is not above 0.
@@ -40,10 +41,11 @@ class Profile:
     limit: float = 10.0
     tokens: int = 8192
     step_seconds: float = 0.2
+    begin_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            time = name in ("limit", "step_seconds")
+            time = name in ("limit", "step_seconds", "begin_seconds")
             if value is not None and value < 1 and not (time and value > 0):
                 raise RecipeError(f"{name} is {value}; set it {'above 0' if time else 'to 1 or more'}.")
 

@@ -74,6 +74,8 @@ def interface(case: Case) -> Iterator[str]:
             return
         if len({name.strip().casefold() for name in actions}) < len(actions) or not all(map(str.strip, actions)):
             yield f"actions {shown(actions)} have names that are empty or differ in case only"
+        if broken := [name for name in actions if len(name.splitlines()) > 1]:
+            yield f"the action name {shown(broken[0])} has a line break, and the prompt lists names on one line"
         if any("||" in name for name in actions):
             yield "an action's name holds ||, which separates actions"
     if not isinstance(env.max_actions, int) or isinstance(env.max_actions, bool) or env.max_actions < 1:

@@ -90,6 +90,9 @@ def success(case: Case) -> Iterator[str]:
             if step.info["success"] and not (step.terminated or step.truncated):
                 yield f"seed {seed} is solved, but its episode goes on: set terminated with success"
                 return
+            if step.info["success"] and step.truncated:
+                yield f"seed {seed} is solved, but its episode is reported as truncated: set terminated instead"
+                return
             if step.info["success"] or step.terminated or step.truncated:
                 break
 
@@ -102,6 +105,9 @@ def sizes(case: Case) -> Iterator[str]:
         yield f"an observation has {tokens['max']:,} tokens, more than {most:,}: no room is left for the turns"
     if tokens["empty"]:
         yield f"{tokens['empty']} of {tokens['seen']} observations are empty: the model is shown nothing"
+    begin = (case.facts["milliseconds"]["build"] + case.facts["milliseconds"]["reset"]["p50"]) / 1e3
+    if begin > case.profile.begin_seconds:
+        yield f"an episode takes {begin:.2g} s to begin (building it and reset): every rollout waits for that"
     median = case.facts["milliseconds"]["step"]["p50"] / 1e3
     if median > case.profile.step_seconds:
         yield f"half of the steps take {median:.2g} s or more: a rollout waits for each of them"

@@ -409,3 +409,8 @@ def test_a_missing_library_is_named(monkeypatch):
 def test_bad_arguments(kwargs):
     with pytest.raises(RecipeError, match=list(kwargs)[-1]):
         make("WebShop-v0", **kwargs)
+
+
+def test_a_shop_without_end_is_not_made_up():
+    with pytest.raises(RecipeError, match="products must be an integer from 1 to 20000, not 3000000"):
+        make("WebShop", products=3_000_000)

@@ -252,6 +252,28 @@ class WinsByItself(Walk):
         return min(self.place + 1, self.length - 1)
 
 
+class SlowToBegin(Walk):
+    def reset(self, *, seed=None, options=None):
+        time.sleep(0.03)
+        return super().reset(seed=seed, options=options)
+
+
+class SlowToBuild(Walk):
+    def __init__(self, length=4):
+        time.sleep(0.03)
+        super().__init__(length)
+
+
+class LineBreakInAName(Walk):
+    actions = ("Left", "Right", "Right\nnow")
+
+
+class SolvedAndCut(Walk):
+    def step(self, action):
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, False, terminated, info
+
+
 class OneSpelling(Walk):
     def name_of(self, action):
         return action if action in self.actions else None

@@ -102,6 +102,8 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("NoBudget", "interface", "max_actions is 0"),
         ("ListOfActions", "interface", "make it a tuple of names"),
         ("TwiceTheSameName", "interface", "differ in case only"),
+        ("LineBreakInAName", "interface", "'Right\\nnow' has a line break"),
+        ("SolvedAndCut", "success", "is solved, but its episode is reported as truncated"),
         ("SeparatorInAName", "interface", "holds ||"),
         ("Secret", "groups", "rollouts 0 and 1 of seed 0 start with different self.secret"),
         ("SecretPlan", "groups", "different plans of oracle()"),
@@ -226,6 +228,13 @@ def test_a_slow_environment_is_checked_with_smaller_numbers():
     assert "smaller numbers" in report.notes[0] and report.facts["scores"]["random"]["episodes"] == 4
     assert {rule for rule, _ in seen} == {*RULES} and len(seen) > len(RULES)
     assert [calls for _, calls in seen] == sorted(calls for _, calls in seen)
+
+
+@pytest.mark.parametrize("name", ["SlowToBegin", "SlowToBuild"])
+def test_an_episode_that_is_slow_to_begin_is_found(name):
+    kind = getattr(broken_envs, name)
+    assert "to begin (building it and reset)" in str(checked(kind, replace(TINY, begin_seconds=0.02)))
+    assert checked(kind, replace(TINY, begin_seconds=60)).ok
 
 
 def test_a_budget_without_end_is_not_played_to_it():

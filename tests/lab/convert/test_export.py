@@ -15,11 +15,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from omegaconf import DictConfig, OmegaConf
 from ragen_lab.convert.export import card, checkpoints, find, step_of
 from ragen_lab.convert.template import as_trained, with_beginning
-from ragen_lab.evaluate.endpoint import Endpoint, Sampling
 from ragen_lab.evaluate.plan import episodes
 from ragen_lab.evaluate.policies import Scripted
 from ragen_lab.evaluate.runner import evaluate
-from ragen_lab.evaluate.server import NAME, serving
 from saved_checkpoints import cut, save
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -94,20 +92,6 @@ def test_the_cards_call_gives_valid_answers(exported):
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=out, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert protocol.parse(done.stdout).format_ok, done.stdout
-
-
-@pytest.mark.train
-def test_the_exported_model_answers_behind_vllm(exported, tmp_path):
-    out, config, _ = exported
-    ragen = RagenConfig.from_omegaconf(config)
-    plan = episodes(ragen, states=24)
-    with serving(out, dtype="float32", max_model_len=800) as url:
-        policy = Endpoint(NAME, url, Sampling(response_length=4096))
-        records = evaluate(ragen, policy, plan, tmp_path, lengths=(200, 600), settings={})
-    turns = [turn for one in records for turn in one["turns"]]
-    assert not any(one["excluded"] for one in records)
-    assert sum(turn["format_ok"] for turn in turns) >= 0.95 * len(turns)
-    assert all(turn["prefix"] == "<think>" for turn in turns)
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,11 @@ def test_names_of_tests_are_short() -> None:
         assert not [name for name in names if name and name.startswith("test_") and len(name) > 60], path
 
 
+def test_no_two_files_of_tests_have_one_name() -> None:
+    names = [path.name for path in ROOT.glob("tests/**/test_*.py")]  # the folders are no packages
+    assert sorted(names) == sorted(set(names))
+
+
 def test_the_readme_names_every_folder() -> None:
     text = (ROOT / "README.md").read_text()
     tree = text[text.index("## Where things are") :]

@@ -23,8 +23,8 @@ def lines(text: str) -> list[str]:
 def unknown(line: str) -> list[str]:
     """The words of a line that name no command and no option."""
     command, words = typer.main.get_command(app), shlex.split(line.replace("...", ""))[1:]
-    while words and hasattr(command, "commands") and words[0] in command.commands:
-        command = command.commands[words.pop(0)]
+    while words and hasattr(command, "commands") and (inner := command.get_command(None, words[0])):
+        command, words = inner, words[1:]
     known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
     wrong = [word for word in words if word.startswith("--") and word.partition("=")[0] not in known]
     return wrong + (words[:1] if hasattr(command, "commands") and words and not words[0].startswith("-") else [])

@@ -172,10 +172,10 @@ def driver_probe(before: str = "", **environment) -> Probe:
 
 
 def test_an_exception_that_verl_swallows_is_brought_to_light():
-    probe = driver_probe("sys.modules['ragen_verl.config'] = None")
+    probe = driver_probe("sys.modules['ragen_verl.resolvers'] = None")
     assert probe.failure is None and not probe.answer["loaded"]
-    assert "ragen_verl.config" in probe.error
-    assert [problem for problem in find(cpu_facts(plugin={"driver": probe})) if "ragen_verl.config" in problem.what]
+    assert "ragen_verl.resolvers" in probe.error
+    assert [problem for problem in find(cpu_facts(plugin={"driver": probe})) if "ragen_verl.resolvers" in problem.what]
 
 
 def test_a_plugin_that_verl_was_told_to_leave_out_is_noticed():

@@ -112,12 +112,15 @@ class StepPlan:
             The indices of the rows, in their new order.
         """
         place = {key: index for index, key in enumerate(keys)}
-        rows = [place[key] for key in spread_environments(self.trajectories, seed)]
+        rows = [place[key] for key in spread_environments(self.trajectories)]
         padding = sorted(set(range(len(keys))) - set(rows))
         cells = math.lcm(*(one.updates for one in self.passes.values()))  # the common division of actor and critic
         ranks: list[list[int]] = [[] for _ in range(self.ranks)]
         size = len(keys) // cells
-        for cell in range(cells):
+        # the first update is drawn, so that a rare environment is not always in the same one
+        updates = max(one.updates for one in self.passes.values())
+        first = int(np.random.default_rng(seed).integers(updates)) * (cells // updates)
+        for cell in (*range(first, cells), *range(first)):
             mine = rows[cell * len(rows) // cells : (cell + 1) * len(rows) // cells]
             mine += [padding.pop() for _ in range(size - len(mine))]
             workload = calculate_workload(torch.tensor([lengths[row] for row in mine])).tolist()
@@ -127,12 +130,8 @@ class StepPlan:
         return [row for rank in ranks for row in rank]
 
 
-def spread_environments(trajectories: TrajectoryBatch, seed: tuple[int, int]) -> list[str]:
-    """The keys of all rows, group by group, in an order in which every part has its share of each environment.
-
-    The rows of an environment are spread evenly. The start of the order is drawn, so that a rare environment is not
-    always in the same update.
-    """
+def spread_environments(trajectories: TrajectoryBatch) -> list[str]:
+    """The keys of all rows, group by group; the rows of each environment are spread evenly over the order."""
     rows: dict[str, list[str]] = {}
     environment: dict[str, str] = {}
     for record, uid, keys in zip(trajectories.records, trajectories.groups, trajectories.keys, strict=True):
@@ -145,6 +144,4 @@ def spread_environments(trajectories: TrajectoryBatch, seed: tuple[int, int]) ->
         env = environment[uid]
         middle[uid] = (before[env] + len(mine) / 2) / totals[env]
         before[env] += len(mine)
-    order = sorted(rows, key=middle.__getitem__)
-    start = int(np.random.default_rng(seed).integers(len(order)))
-    return [key for uid in order[start:] + order[:start] for key in rows[uid]]
+    return [key for uid in sorted(rows, key=middle.__getitem__) for key in rows[uid]]

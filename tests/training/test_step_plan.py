@@ -140,6 +140,18 @@ def test_every_update_has_its_share_of_each_environment(step: int) -> None:
 
 
 @settings(deadline=None, max_examples=100)
+@given(st.permutations("aaaabbbbccccdddd"), st.sampled_from([1, 2, 3]), st.integers(0, 99))
+def test_as_many_groups_as_updates_are_one_in_each(environments: list[str], rows: int, step: int) -> None:
+    played = trajectories(*environments, rows=rows)
+    made = StepPlan.of(played, 1, {"actor": ModelPass(4, None), "critic": ModelPass(2, None)})
+    order = made.order(played.row_keys, [1] * made.rows, (7, step))
+    env = [record["env"] for record, keys in zip(played.records, played.keys, strict=True) for _ in keys]
+    for name, groups in (("actor", 1), ("critic", 2)):
+        for update in updates_of(made, name, order):
+            assert Counter(env[row] for row in update) == dict.fromkeys("abcd", groups * N * rows)
+
+
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.sampled_from("abc"), min_size=4, max_size=40), st.integers(2, 4), st.integers(0, 99))
 def test_shares_are_off_by_two_groups_at_most(environments: list[str], updates: int, step: int) -> None:
     played = trajectories(*sorted(environments))
@@ -155,10 +167,11 @@ def test_shares_are_off_by_two_groups_at_most(environments: list[str], updates: 
 
 def test_the_order_follows_from_the_step_alone() -> None:
     played = trajectories(*["a"] * 9, "b")
-    orders = {step: spread_environments(played, (1, step)) for step in range(20)}
-    assert orders == {step: spread_environments(played, (1, step)) for step in range(20)}
-    assert all(sorted(order) == sorted(played.row_keys) for order in orders.values())
-    rare = {order.index("u9_0_0") // 20 for order in orders.values()}
+    made = StepPlan.of(played, 1, {"actor": ModelPass(2, None)})
+    orders, again = ({step: made.order(played.row_keys, [1] * 40, (1, step)) for step in range(20)} for _ in range(2))
+    assert orders == again
+    assert sorted(spread_environments(played)) == sorted(played.row_keys)
+    rare = {order.index(36) // 20 for order in orders.values()}
     assert rare == {0, 1}  # the rare environment is not always in the same half
 
 

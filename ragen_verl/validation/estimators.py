@@ -61,8 +61,9 @@ def _verls(name: str) -> dict[str, Any]:
     Functions need verl's import, which takes many seconds: a name that neither verl's source nor a plugin that has
     imported verl knows is refused without it.
     """
-    if name not in estimators() and name not in registered("ADV_ESTIMATOR_REGISTRY"):
-        return dict.fromkeys(estimators())
+    known = {*estimators(), *registered("ADV_ESTIMATOR_REGISTRY")} - {ESTIMATOR}
+    if name not in known:
+        return dict.fromkeys(sorted(known))
     from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
     return {name: function for name, function in ADV_ESTIMATOR_REGISTRY.items() if name != ESTIMATOR}

@@ -176,7 +176,6 @@ def baseline() -> DictConfig:
         (f"{ACTOR}kl_loss_type=k1", "use low_var_kl, k2 or k1+"),
         (f"{ACTOR}kl_loss_type=full+", "whole vocabulary"),
         ("algorithm.use_kl_in_reward=true algorithm.kl_ctrl.kl_coef=0", "algorithm.kl_ctrl.kl_coef is 0"),
-        ("algorithm.use_kl_in_reward=true algorithm.kl_ctrl.type=constant", "fixed and adaptive"),
         ("algorithm.use_kl_in_reward=true algorithm.kl_penalty=full", "algorithm.kl_penalty full"),
         (f"{ACTOR}loss_agg_mode=seq-mean-token-sum-norm", "loss_scale_factor is None"),
         (f"{ACTOR}loss_scale_factor=400", "set it to null"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
-__all__ = ["Shared", "forget", "share"]
+__all__ = ["Shared", "forget", "release", "share"]
 
 _T = TypeVar("_T")
 _KEPT = 4  # unused values that are kept, since an episode that ends is often followed by one on the same data
@@ -59,6 +59,12 @@ def share(build: Callable[..., _T], *arguments: Hashable) -> Shared[_T]:
             while len(_recent) > _KEPT:
                 _recent.popitem(last=False)
     return found
+
+
+def release() -> None:
+    """Release the values that no instance uses."""
+    with _lock:
+        _recent.clear()
 
 
 def forget() -> None:

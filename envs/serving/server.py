@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from ragen_envs.common.shared import release
 from ragen_envs.serving.allowance import Allowance
 
 from ragen_verl.env import registry
@@ -56,7 +57,8 @@ class Settings:
         ids: the environments; empty for all that are installed.
         token: the bearer token that requests need; with "" they need none.
         max_sessions: the highest number of open sessions.
-        idle_seconds: a session without a request for this time is closed.
+        idle_seconds: a session without a request for this time is closed; data that environments share, such as a
+            shop, are released when no session has been open for this time.
         step_seconds: the time limit of one call of an environment.
         threads: the number of threads for environments; `processes` is the number for those with that isolation.
         request_seconds: the time in which a client has to send a request's headers, and again the body.
@@ -131,6 +133,7 @@ class Sessions:
         self.ids = set(settings.served())
         self.allowance = Allowance(settings.files, settings.urls)
         self.open: dict[str, Session] = {}
+        self.emptied = time.monotonic()  # when the last session was closed
         self.threads = EnvWorkers(settings.threads)
         self.processes = EnvProcesses(settings.processes, settings.step_seconds)
 
@@ -205,6 +208,7 @@ class Sessions:
         session = self.open.pop(name, None)
         if session is None:
             return
+        self.emptied = time.monotonic()
         async with session.lock:
             if not session.closed:
                 session.closed = True
@@ -218,12 +222,14 @@ class Sessions:
             print(f"{session.id}: close: {type(error).__name__}: {error}", flush=True)
 
     async def expire(self) -> None:
-        """Close idle sessions; this never returns."""
+        """Close idle sessions, and release what none has used for as long; this never returns."""
         while True:
             await asyncio.sleep(min(self.settings.idle_seconds / 4, 10.0))
             oldest = time.monotonic() - self.settings.idle_seconds
             idle = [name for name, one in self.open.items() if one.used < oldest and not one.lock.locked()]
             await asyncio.gather(*map(self.close, idle))
+            if not self.open and self.emptied < oldest:
+                release()
 
     async def shut(self) -> None:
         """Close all sessions, the threads and the processes."""
@@ -266,7 +272,9 @@ def create_app(settings: Settings) -> FastAPI:
 
     @app.exception_handler(_Refusal)
     async def refuse(request: Request, refusal: _Refusal) -> Response:
-        return _json(refusal.status, to_json(refusal.body))
+        # after the time for a body the rest of it is not waited for
+        headers = {"connection": "close"} if refusal.status == 408 else None
+        return Response(to_json(refusal.body), refusal.status, headers, "application/json")
 
     @app.get("/health")
     async def health() -> dict[str, int]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import json
 import re
 import socket
 from functools import partial
 from uuid import uuid4
+from weakref import ref
 
 import httpx
 import pytest
 from env_servers import registering, server_processes, serving
+from ragen_envs.common.shared import share
 from ragen_envs.serving.allowance import HUB, Allowance
 from ragen_envs.serving.server import Settings
 from rough_envs import Count
@@ -168,6 +171,32 @@ def test_a_request_begun_and_never_ended_is_dropped(begun):
             line.close()
         wait_for(lambda: not server.server.server_state.connections, seconds=20)
         assert made(server, "Count-v0").status_code == 200
+
+
+def test_a_connection_is_not_kept_for_the_rest_of_a_late_body():
+    with serving(Settings(request_seconds=0.3)) as server:
+        with socket.create_connection(("127.0.0.1", server.port), 30) as line:
+            line.sendall(BEGUN[3])
+            reply = b"".join(iter(partial(line.recv, 4096), b""))
+        assert reply.startswith(b"HTTP/1.1 408") and b"connection: close" in reply.lower()
+
+
+def large() -> object:
+    return type("Large", (), {})()
+
+
+def test_what_sessions_shared_is_released_when_none_is_open():
+    class Shares(Count):
+        def __init__(self):
+            super().__init__()
+            self.large = share(large)
+
+    with registering(Shares=Shares), serving(Settings(idle_seconds=0.2)) as server:
+        env = make(f"{server.url}/Shares-v0")
+        env.reset(seed=0)
+        held = ref(share(large).value)
+        env.close()
+        wait_for(lambda: gc.collect() >= 0 and held() is None, seconds=20)
 
 
 def test_a_slow_step_is_no_slow_request():

@@ -29,6 +29,7 @@ __all__ = [
     "TIMEOUTS",
     "Facts",
     "Probe",
+    "changed",
     "gather",
     "locked",
     "machine",
@@ -79,6 +80,17 @@ def locked() -> dict[str, str]:
     return dict(line.split("==") for line in lines if line)
 
 
+def changed() -> dict[str, str]:
+    """Installed packages whose version is not that of `locked`, with the installed version.
+
+    The default build of the locked torch counts as locked; it asks for a setuptools and a triton of its own.
+    """
+    wanted = locked()
+    if version("torch") == wanted["torch"].partition("+")[0]:
+        wanted = {name: pin for name, pin in wanted.items() if name not in ("torch", "setuptools", "triton")}
+    return {name: have for name, pin in wanted.items() if (have := version(name)) not in (None, pin)}
+
+
 @dataclass(frozen=True)
 class Probe:
     """The answer of one process.
@@ -112,6 +124,7 @@ class Facts:
         torch: answer of the torch probe.
         plugin: process -> answer of its probe; processes that were not asked are absent.
         seams: the differences between the installed verl and the tested one (`ragen_verl.doctor.seams`).
+        changed: installed packages of another version than the lock's -> that version; see `changed`.
     """
 
     python: str
@@ -122,6 +135,7 @@ class Facts:
     torch: Probe
     plugin: dict[str, Probe]
     seams: tuple[str, ...] = ()
+    changed: dict[str, str] = field(default_factory=dict)
 
 
 def gather(quick: bool = False) -> Facts:
@@ -139,6 +153,7 @@ def gather(quick: bool = False) -> Facts:
         torch=answers.pop("torch_build"),
         plugin=answers,
         seams=tuple(seams.differences()) if version("verl") else (),
+        changed=changed(),
     )
 
 

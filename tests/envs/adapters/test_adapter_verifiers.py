@@ -23,8 +23,9 @@ from ragen_verl import make
 from ragen_verl.errors import BadEnvKwargs, MissingExtra, RecipeError
 
 ROOT, ENVS = HELPERS.parent, HELPERS / "verifiers_envs"
-# what the environment side of ragen_verl needs, without verl
-LIGHT = ["gymnasium", "typer", "fastapi", "PyYAML"]
+# what the environment side of ragen_verl needs, without verl: what the page installs
+PAGE = (ROOT.parent / "docs" / "adapters.md").read_text("utf-8")
+LIGHT = re.search(r'vf/bin/pip install "verifiers[^"]*" (.*)', PAGE)[1].split()
 TOOLS = ["pytest", "pytest-timeout", "hypothesis"]
 PLAYED = [("verifiers:vf-sums", 3), ("verifiers:vf-guess", 5)]
 slow = pytest.mark.slow
@@ -50,6 +51,39 @@ def test_an_older_version_is_refused(found, monkeypatch):
     with pytest.raises(RecipeError, match=f"version {found} has another interface") as raised:
         adapter.VerifiersEnv("reverse-text")
     assert not isinstance(raised.value, MissingExtra)
+
+
+def test_the_server_needs_no_more_than_the_page_installs():
+    """Every distribution that the page's command would not install is hidden; what verifiers brings is hidden too."""
+    code = """
+    import importlib.metadata as metadata, sys
+    from packaging.requirements import Requirement
+    there, todo = {"ragen-verl"}, sys.argv[1:]
+    while todo:
+        name = todo.pop().lower().replace("_", "-")
+        if name not in there:
+            there.add(name)
+            wishes = map(Requirement, metadata.requires(name) or [])
+            todo += [one.name for one in wishes if one.marker is None or one.marker.evaluate({"extra": ""})]
+    owners = metadata.packages_distributions()
+    hidden = {top for top, names in owners.items() if not there & {name.lower().replace("_", "-") for name in names}}
+    class Hide:
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] in hidden:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    for name in [name for name in sys.modules if name.partition(".")[0] in hidden]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, Hide())
+    import uvicorn
+    from ragen_envs.serving.server import Settings, create_app
+    from ragen_verl.cli import app
+    create_app(Settings(("FrozenLake-v0",)))
+    app(["env", "serve", "--help"])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *LIGHT], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.fixture(scope="module")

@@ -132,7 +132,7 @@ def install(folder: Path, packages: dict[str, str]) -> None:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {pin}\n")
 
 
-def test_every_package_that_another_install_has_replaced_is_named(tmp_path, monkeypatch):
+def test_every_package_that_was_replaced_is_named(tmp_path, monkeypatch):
     downgraded = {"transformers": "4.57.1", "tokenizers": "0.22.1"}
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     install(tmp_path, STACK | downgraded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,7 @@ class Case:
     alone: dict[int, list[Event]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     tokenizer: str = NANO
+    folder: str = field(default_factory=os.getcwd)  # the working directory before the environment is built
 
     def build(self) -> Env:
         """A new instance."""

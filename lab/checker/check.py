@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection
 from functools import partial
 
@@ -59,6 +60,7 @@ def check(
             for left in list(RULES)[list(RULES).index(name) :]:
                 report.rules[left].unchecked = "a call hangs"
             break
+    os.chdir(case.folder)
     report.facts = case.facts
     return report
 

@@ -34,8 +34,10 @@ from ragen_lab.checker.record import (
 from ragen_lab.checker.rules_of_play import budget, oracle, sizes, success
 from ragen_lab.checker.state import parts
 from ragen_lab.checker.texts import HOSTILE, spellings
+from ragen_lab.checker.traces import traces
 
 from ragen_verl.env.core import Env
+from ragen_verl.env.hosting.session import SessionEnv
 
 __all__ = [
     "IN_CALLS",
@@ -54,6 +56,8 @@ __all__ = [
 
 _ROLLOUTS = 8
 _MOST_ACTIONS = 100_000
+_LONG = 1_000  # characters; no right answer among the hostile texts is so long
+_AFTER = 3  # actions that are compared after an invalid one
 _FEWEST_WORDS = 8  # an observation with fewer words cannot contain the task
 _SCATTERED = 'is played differently: {}; keep nothing that belongs to one thread, or set isolation = "process"'
 _GLOBALS = ((1, 2), (3, 4))  # seeds of the global generators, which must make no difference
@@ -111,6 +115,19 @@ def seeds(case: Case) -> Iterator[str]:
         if found := difference(first, list(case.episode(used, seed))):
             yield f"an instance that played before plays seed {seed} differently: {found}"
     case.facts["starts"] = {"seeds": len(case.seeds()), "distinct": len(starts)}
+    if len(starts) == 1 < len(case.seeds()) and not _worlds_differ(case):
+        case.notes.append(
+            f"All {len(case.seeds())} seeds begin the same level, so that a model can learn it by heart: draw it from "
+            "self.np_random."
+        )
+
+
+def _worlds_differ(case: Case) -> bool:
+    """Whether seeds begin with different hidden states; true where these cannot be seen."""
+    envs = [case.build() for _ in case.seeds()]
+    for seed, env in zip(case.seeds(), envs, strict=True):
+        case.calls.reset(env, seed)
+    return isinstance(envs[0], SessionEnv) or any(parts(envs[0], env) for env in envs[1:])
 
 
 def threads(case: Case) -> Iterator[str]:
@@ -309,12 +326,32 @@ def texts(case: Case) -> Iterator[str]:
             yield f"{shown(text)} is none of the action names and yet valid"
         if not valid and step.reward != 0:
             yield f"{shown(text)} is no valid action and yet earns {step.reward:g}"
-        if named and not valid and (step.observation != before or step.terminated):
+        if named and not valid and (step.observation != before or step.terminated or step.truncated):
             yield f"{shown(text)} is no valid action and yet changes the world"
+        if step.info["success"] and len(text) > _LONG:
+            yield f"{shown(text)} solves the task: does any long text?"
+    if named:
+        yield from _unmoved(case)
     for spelling, name in spellings(env.actions or ()).items():
         one, other = (_first_step(case, action) for action in (spelling, name))
         if one != other:
             yield f"{shown(spelling)} is not taken for {name!r}: use self.name_of(action)"
+
+
+def _unmoved(case: Case) -> Iterator[str]:
+    """A problem if the actions after one that is not valid have another outcome than without it."""
+    env, text = case.build(), HOSTILE[0]
+    for seed in case.seeds():
+        outcomes = []
+        for first in ((), (text,)):
+            state = case.calls.reset(env, seed)
+            if any(case.calls.step(env, action).info["action_is_valid"] for action in first):
+                return
+            played = moves(env, chooser(seed), state, _AFTER, case.calls, "unasked")
+            outcomes.append([event[:4] for event in played])  # not `truncated` and counters: it may count its steps
+        if outcomes[0] != outcomes[1]:
+            yield f"{shown(text)} is no valid action and yet changes what the next actions do in seed {seed}"
+            return
 
 
 def _first_step(case: Case, action: str) -> tuple:
@@ -329,6 +366,7 @@ RULES: dict[str, Callable[[Case], Iterator[str]]] = {
     "seeds": seeds,
     "threads": threads,
     "generators": generators,
+    "traces": traces,
     "groups": groups,
     "instances": instances,
     "processes": processes,

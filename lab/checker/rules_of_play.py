@@ -14,6 +14,7 @@ from ragen_verl.rollout.trajectory import StopReason
 
 __all__ = ["budget", "oracle", "sizes", "success"]
 
+_WEAK = 0.5  # share of episodes that following the oracle solves
 _TOO_EASY = 0.95  # share of episodes that the random player solves
 
 
@@ -26,6 +27,12 @@ def oracle(case: Case) -> Iterator[str]:
     score = case.facts["scores"]["oracle"]
     if not score["success"] and not score["error_text"] and not _cut(case, "oracle"):
         yield f"following oracle() solved none of {score['episodes']} episodes"
+    elif score["success"] < _WEAK and not _cut(case, "oracle"):
+        found = f"following oracle() solved {score['success']:.0%} of {score['episodes']} episodes"
+        if case.facts.get("rollouts", {}).get("transitions_differ", True):
+            case.notes.append(f"Chance may be the reason, but {found}: does its plan win?")
+        else:
+            yield f"{found}, though nothing in them is left to chance"
     for seed in case.seeds():
         asked, unasked = (list(case.episode(case.build(), seed, oracle=how)) for how in ("ignored", "unasked"))
         if where := difference(asked, unasked):

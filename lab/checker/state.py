@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
+from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ragen_verl.env.hosting.session import SessionEnv
 __all__ = ["parts"]
 
 _GENERATORS = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random, GlobalRandomness)
-_OWN = ("rollout_index", "_dynamics", "_reset_options")
+_OWN = ("rollout_index", "_dynamics", "_reset_options", "seed", "_seed", "_np_random_seed")
 _DEEPEST = 6
 
 
@@ -51,7 +52,18 @@ def _parts(one: Any, other: Any, path: str, above: frozenset[int], depth: int) -
             True for pair in zip(one, other, strict=True) for _ in _parts(*pair, path, above, depth - 1)
         ):
             yield path
-    elif hasattr(one, "__dict__") and not isinstance(one, type) and not callable(one):
-        for name, value in vars(one).items():
-            if name not in _OWN and name in vars(other):
-                yield from _parts(value, vars(other)[name], f"{path}.{name}", above, depth - 1)
+    elif not isinstance(one, type) and not callable(one):
+        mine, others = _attributes(one), _attributes(other)
+        for name, value in mine.items():
+            if name not in _OWN and name in others:
+                yield from _parts(value, others[name], f"{path}.{name}", above, depth - 1)
+
+
+def _attributes(one: Any) -> dict[str, Any]:
+    """The attributes of an instance, also those in `__slots__`."""
+    found = dict(getattr(one, "__dict__", {}))
+    for kind in type(one).__mro__:
+        for name, member in vars(kind).items():
+            if isinstance(member, MemberDescriptorType) and hasattr(one, name):
+                found[name] = getattr(one, name)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import sqlite3
@@ -353,6 +354,93 @@ class SecretPlan(Walk):
 
     def oracle(self):
         return [("Left", "Right")[self.rollout_index % 2]]
+
+
+class Slots:
+    __slots__ = ("number",)
+
+    def __init__(self, number):
+        self.number = number
+
+
+class SecretInSlots(Secret):
+    """The same, in an object without a `__dict__`."""
+
+    def reset(self, *, seed=None, options=None):
+        observation = super().reset(seed=seed, options=options)
+        self.box, self.secret = Slots(self.secret), 0
+        return observation
+
+
+class Surely(Walk):
+    """Nothing is left to chance."""
+
+    def moved(self, name):
+        return min(max(self.place + (1 if name == "Right" else -1), 0), self.length - 1)
+
+
+class OracleWinsSeldom(Surely):
+    def oracle(self):
+        return super().oracle() if self.seed == 0 else ["Left"]
+
+
+class TruncatesOnNonsense(Walk):
+    def step(self, action):
+        return super().step(action)._replace(truncated=self.name_of(action) is None)
+
+
+class MovesUnseen(Surely):
+    """A trap that any action arms, also one that is not valid, and that no observation shows."""
+
+    def reset(self, *, seed=None, options=None):
+        self.armed = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        self.armed += 1
+        return super().step(action)
+
+    def moved(self, name):
+        return self.place if self.armed > 1 else super().moved(name)
+
+
+class OneLevel(Walk):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self.place = 0
+        return self.render(), {}
+
+
+class AnyLongTextWins(Says):
+    def step(self, action):
+        right = str(self.number) in action or len(action) > 5_000
+        return self.outcome(float(right), terminated=right, success=right)
+
+
+class LeavesFilesOpen(Walk):
+    files = []  # noqa: RUF012 (that is the mistake)
+
+    def reset(self, *, seed=None, options=None):
+        self.files.append(open(os.devnull))  # noqa: SIM115 (that is the mistake)
+        return super().reset(seed=seed, options=options)
+
+
+class LeavesThreads(Walk):
+    def reset(self, *, seed=None, options=None):
+        threading.Thread(target=time.sleep, args=(20,), daemon=True).start()
+        return super().reset(seed=seed, options=options)
+
+
+class ChangesTheFolder(Walk):
+    def reset(self, *, seed=None, options=None):
+        os.chdir(os.sep)
+        return super().reset(seed=seed, options=options)
+
+
+class Prints(Walk):
+    def step(self, action):
+        print("a step")
+        return super().step(action)
 
 
 class SlipsWithTheGroup(Walk):

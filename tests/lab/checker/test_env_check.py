@@ -106,6 +106,14 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("SolvedAndCut", "success", "is solved, but its episode is reported as truncated"),
         ("SeparatorInAName", "interface", "holds ||"),
         ("Secret", "groups", "rollouts 0 and 1 of seed 0 start with different self.secret"),
+        ("SecretInSlots", "groups", "rollouts 0 and 1 of seed 0 start with different self.box.number"),
+        ("OracleWinsSeldom", "oracle", "solved 33% of 3 episodes, though nothing in them is left to chance"),
+        ("TruncatesOnNonsense", "texts", "is no valid action and yet changes the world"),
+        ("MovesUnseen", "texts", "yet changes what the next actions do"),
+        ("AnyLongTextWins", "texts", "solves the task: does any long text?"),
+        ("LeavesFilesOpen", "traces", "open files behind"),
+        ("LeavesThreads", "traces", "threads behind"),
+        ("Prints", "traces", "prints 'a step'"),
         ("SecretPlan", "groups", "different plans of oracle()"),
         ("SlipsWithTheGroup", "groups", "step draws from self.np_random"),
         ("OracleNeverWins", "oracle", "following oracle() solved none of 3 episodes"),
@@ -122,6 +130,17 @@ def test_every_broken_environment_is_caught(name, rule, words):
     assert rule in report.broken
     assert any(words in problem for problem in report.rules[rule].problems), report.rules[rule].problems
     assert f"{rule}: " in str(report) and not report.ok
+
+
+def test_another_working_directory_is_found(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    report = checked(broken_envs.ChangesTheFolder)
+    assert report.broken == ["traces"] and "changes the working directory" in str(report)
+
+
+@pytest.mark.parametrize(("kind", "same"), [(broken_envs.OneLevel, True), (Walk, False), (Says, False)])
+def test_seeds_of_one_level_are_noted(kind, same):
+    assert any("begin the same level" in note for note in checked(kind).notes) == same
 
 
 def test_a_salted_hash_shows_in_another_process():

@@ -1,0 +1,66 @@
+"""What episodes leave behind in the process that a training shares with all of them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ragen_lab.checker.case import Case, Unchecked
+
+__all__ = ["traces"]
+
+_RESETS = 8
+
+
+class _Ear:
+    """A stream that notes whether this thread writes to it, and passes everything on."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._thread, self.heard = stream, threading.get_ident(), ""
+
+    def write(self, text: str) -> int:
+        """Write to the stream."""
+        if threading.get_ident() == self._thread:
+            self.heard = self.heard or text.strip()
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def traces(case: Case) -> Iterator[str]:
+    """Episodes print nothing, stay in the working directory and leave no open files and no threads behind."""
+    if case.subject.apart:
+        raise Unchecked("it is played in a process of its own")
+    _play(case, 1)  # the first may import modules and fill caches
+    before, streams = _held(), (sys.stdout, sys.stderr)
+    ears = sys.stdout, sys.stderr = _Ear(streams[0]), _Ear(streams[1])
+    try:
+        _play(case, _RESETS)
+    finally:
+        sys.stdout, sys.stderr = streams
+    if (folder := os.getcwd()) != case.folder:
+        yield f"an episode changes the working directory to {folder}, which the whole process shares"
+    for what, one, other in zip(("open files", "threads"), before, _held(), strict=True):
+        if other - one >= _RESETS:
+            yield f"{_RESETS} episodes leave {other - one} {what} behind: close them in reset and close()"
+    if heard := ears[0].heard or ears[1].heard:
+        yield f"an episode prints {heard[:40]!a}: a training plays thousands"
+
+
+def _play(case: Case, resets: int) -> None:
+    env = case.build()
+    for seed in range(resets):
+        list(case.episode(env, seed))
+    case.calls.close(env)
+
+
+def _held() -> tuple[int, int]:
+    """The numbers of open files and of threads of this process."""
+    gc.collect()
+    files = len(os.listdir("/dev/fd")) if os.path.isdir("/dev/fd") else 0
+    return files, threading.active_count()

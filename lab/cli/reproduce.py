@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EPILOG", "reproduce"]
 
-_PAGE = Path("docs/reproduction.md")
+_PAGE, _OUT = Path("docs/reproduction.md"), Path("benchmarks/results/reproduction")
 
 EPILOG = """Examples:
 
@@ -45,7 +45,7 @@ def reproduce(
     page: bool = typer.Option(False, "--page", help=f"Write {_PAGE} from the results."),
     runs: Path = typer.Option(Path("runs/sweeps"), help="The folder of the runs; finished ones are not repeated."),
     out: Path = typer.Option(
-        Path("benchmarks/results/reproduction"),
+        _OUT,
         help="The folder of results and pictures. Runs that a result there holds count and are not repeated.",
     ),
 ) -> None:
@@ -196,13 +196,25 @@ def _list(sweeps: list[Sweep], out: Path) -> None:
     from ragen_lab.reproduce.page import cost, states
     from ragen_lab.reproduce.results import read
 
+    there = any(out.glob("*.json"))
     results = {one.name: read(one.name, out) for one in sweeps}
-    known = states([judge_result(one, results[one.name]) for one in sweeps])
+    known = states([judge_result(one, results[one.name]) for one in sweeps]) if there else {}
     rows = [
-        (one.name, ", ".join(one.protocol.covers), one.protocol.scale, cost(one, results[one.name]), known[one.name])
+        (
+            one.name,
+            ", ".join(one.protocol.covers),
+            one.protocol.scale,
+            cost(one, results[one.name]),
+            known.get(one.name, "-"),
+        )
         for one in sweeps
     ]
     console().print(_table(("item", "covers", "scale", "cost", "state"), rows))
+    if not there:
+        _say(
+            f"The outcomes are not here: {out} has no results. The project's are in its repository, in {_OUT} "
+            f"({_PAGE} there is the page of them): start the command there, or name the folder with --out."
+        )
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

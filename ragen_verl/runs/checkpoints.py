@@ -19,6 +19,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.errors import RecipeError
+from ragen_verl.names import CHECKPOINT
 from ragen_verl.runs import disk
 from ragen_verl.runs.folder import checkpoints_in
 
@@ -30,6 +31,7 @@ __all__ = [
     "damage_of_model",
     "point_at",
     "pointed_at",
+    "prune",
     "saving",
     "settle",
     "survey",
@@ -251,6 +253,30 @@ def point_at(folder: Path, step: int) -> None:
         OSError: the file cannot be written; it is then unchanged.
     """
     disk.replace(folder / _POINTER, str(step))
+
+
+def prune(checkpoint: Path, config: DictConfig) -> None:
+    """Remove older checkpoints than the newest `trainer.max_actor_ckpt_to_keep`, also those of before a resume.
+
+    verl forgets at a resume what it has saved before, and of those that it removes it leaves `data.pt`. With a critic
+    the larger of the two numbers counts. Newer checkpoints stay, as of a run that was set back.
+
+    Args:
+        checkpoint: `global_step_N`, which has just been saved. If it is not complete, nothing is removed.
+        config: the whole recipe. Nothing is removed if it has no limit, or if verl saves in the background.
+    """
+    limits = [OmegaConf.select(config, f"trainer.max_{part}_ckpt_to_keep") for part in ("actor", "critic")]
+    limits = limits if (checkpoint / "critic").is_dir() else limits[:1]
+    background = OmegaConf.select(config, "actor_rollout_ref.actor.checkpoint.async_save")
+    if not all(limits) or background or damage(checkpoint, Wanted.of(config)):
+        return
+    here = int(checkpoint.name.removeprefix(CHECKPOINT))
+    older = {step: path for step, path in checkpoints_in(checkpoint.parent).items() if step <= here}
+    saved = [step for step, path in older.items() if (path / "actor").is_dir()]
+    kept = saved[-max(limits) :]
+    for step, path in older.items():
+        if step not in kept:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +32,7 @@ from ragen_verl.runs.folder import RunFolder
 __all__ = ["ProgressDisplay", "evaluation_table", "result_table"]
 
 _ROWS = {"held-out success": SUCCESS, "held-out return": RETURN, "valid turns": VALID}
+_GROUPS = re.compile(rf"{HELD_OUT}/([^/]+)/groups").fullmatch
 _IMPORTING, _RAY, _ENGINE = "importing verl", "starting Ray", "starting the engine"
 # text in the log -> phase, used until the trainer itself writes its phase (`RunFolder.phase`)
 _MARKS = {"ray init kwargs": _RAY, "WorkerDict pid=": "loading the weights", "vLLMHttpServer pid=": _ENGINE}
@@ -109,7 +112,7 @@ class ProgressDisplay:
 
 
 def result_table(folder: RunFolder) -> Table:
-    """The results before, at best and after on the held-out seeds, and the time of the run."""
+    """The results before, at best and after on the held-out seeds, also of each environment, and the run's time."""
     summary = json.loads(folder.summary.read_text())
     took = f"{summary['steps']} steps in {summary['seconds']:.0f} s"
     failed = summary.get("failed_episodes")
@@ -120,9 +123,20 @@ def result_table(folder: RunFolder) -> Table:
         table.add_column(name, justify="right" if name else "left")
     for label, key in _ROWS.items():
         table.add_row(label, *(f"{summary[one][key]:.3f}" if summary.get(one) else "-" for one in when))
+    rows = {row["step"]: row for row in folder.rows() if HELD_OUT_SUCCESS in row}
+    then = [rows.get(summary[one]["step"], {}) if summary.get(one) else {} for one in when]
+    for env in _environments(then):
+        shares = (row.get(f"{HELD_OUT}/{env}/{SUCCESS}") for row in then)
+        table.add_row(escape(f"  success in {env}"), *("-" if one is None else f"{one:.3f}" for one in shares))
     if failed:
         table.add_row("failed episodes", "", "", str(failed))
     return table
+
+
+def _environments(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names of the held-out environments in lines of metrics.jsonl; none if there is one only."""
+    names = dict.fromkeys(found[1] for row in rows for key in row if (found := _GROUPS(key)))
+    return list(names) if len(names) > 1 else []
 
 
 def evaluation_table(folder: RunFolder) -> Table:

@@ -16,7 +16,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.names import SECONDS
-from ragen_verl.runs.checkpoints import Wanted, saving, settle
+from ragen_verl.runs.checkpoints import Wanted, prune, saving, settle
 from ragen_verl.runs.folder import checkpoint_of, explain_weightless
 from ragen_verl.training.advantages import estimating, halved
 from ragen_verl.training.batch import keep_rows
@@ -85,10 +85,11 @@ class AgentTrainer(PPOTrainer):
         super()._load_checkpoint()
 
     def _save_checkpoint(self) -> None:
-        """Save a complete checkpoint or none, and put a README into folders that look like models without weights."""
+        """Save a complete checkpoint or none, put a README into folders without weights, and remove what is too old."""
         with saving(self._checkpoint, Wanted.of(self.config)):
             super()._save_checkpoint()
             explain_weightless(self._checkpoint)
+        prune(self._checkpoint, self.config)
 
     @property
     def _checkpoint(self) -> Path:

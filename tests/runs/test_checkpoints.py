@@ -24,6 +24,7 @@ from ragen_verl.runs.checkpoints import (
     damage_of_model,
     point_at,
     pointed_at,
+    prune,
     saving,
     survey,
     survey_of,
@@ -245,3 +246,52 @@ def test_half_a_checkpoint_of_before_is_not_mixed_in(tmp_path: Path) -> None:
 def test_no_file_is_left_beside_the_pointer(tmp_path: Path) -> None:
     point_at(tmp_path, 3)
     assert os.listdir(tmp_path) == ["latest_checkpointed_iteration.txt"]
+
+
+# -- removing old ones ------------------------------------------------------------------------------------------------
+
+
+def steps(folder: Path) -> list[int]:
+    return sorted(int(path.name.removeprefix("global_step_")) for path in folder.glob("global_step_*"))
+
+
+def limited(actor: int | None, critic: int | None = 1, **checkpoint: object) -> OmegaConf:
+    trainer = {"max_actor_ckpt_to_keep": actor, "max_critic_ckpt_to_keep": critic}
+    return OmegaConf.create({"trainer": trainer, "actor_rollout_ref": {"actor": {"checkpoint": checkpoint}}})
+
+
+def test_those_of_before_a_resume_are_counted(tmp_path: Path) -> None:
+    for step in (2, 4, 6, 8):
+        save(tmp_path, step)
+    shutil.rmtree(tmp_path / "global_step_2" / "actor")  # what verl leaves of one that it removes
+    prune(tmp_path / "global_step_8", limited(2))
+    assert steps(tmp_path) == [6, 8] and pointed_at(tmp_path) == 8
+
+
+@pytest.mark.parametrize(
+    ("actor", "critic", "has_critic", "left"),
+    [(1, 1, False, [8]), (1, 3, False, [8]), (1, 3, True, [4, 6, 8]), (None, 2, True, [2, 4, 6, 8])],
+)
+def test_the_larger_limit_counts(
+    actor: int | None, critic: int, has_critic: bool, left: list[int], tmp_path: Path
+) -> None:
+    for step in (2, 4, 6, 8):
+        save(tmp_path, step, critic=has_critic)
+    prune(tmp_path / "global_step_8", limited(actor, critic))
+    assert steps(tmp_path) == left
+
+
+def test_nothing_goes_before_the_new_one_is_whole(tmp_path: Path) -> None:
+    for step in (2, 4):
+        save(tmp_path, step)
+    prune(tmp_path / "global_step_4", limited(1, async_save=True))
+    cut(tmp_path / "global_step_4" / SHARD)
+    prune(tmp_path / "global_step_4", limited(1))
+    assert steps(tmp_path) == [2, 4]
+
+
+def test_newer_ones_of_a_run_that_was_set_back_stay(tmp_path: Path) -> None:
+    for step in (2, 9, 4):
+        save(tmp_path, step)
+    prune(tmp_path / "global_step_4", limited(1))
+    assert steps(tmp_path) == [4, 9]

@@ -124,6 +124,28 @@ def test_a_result_has_before_best_and_after(tmp_path: Path) -> None:
     assert "best (step 10)" in out.getvalue() and "nano/bandit, seed 1: 20 steps" in out.getvalue()
 
 
+def test_a_mixtures_result_has_a_row_for_each_environment(tmp_path: Path) -> None:
+    def table(*names: str) -> list[list[str]]:
+        folder = RunFolder(tmp_path / "-".join(names))
+        for step, success in ((0, 0.25), (10, 0.75), (20, 0.5)):
+            metrics = {"val-env/success": success, "val-env/return": 0.0, "val-env/valid": 1.0}
+            for shift, name in enumerate(names):
+                metrics |= {f"val-env/{name}/success": success - shift / 8, f"val-env/{name}/groups": 4.0}
+            folder.log(step, metrics | {"val-env/unseen/success": success})
+        folder.finish(recipe="r", seed=1)
+        console = Console(file=io.StringIO(), width=120, record=True)
+        console.print(launch.result_table(folder))
+        return [line.split() for line in console.export_text().splitlines() if "success in" in line]
+
+    rows = table("GymLake", "Sokoban")
+    assert [row[row.index("in") + 1] for row in rows] == ["GymLake", "Sokoban"]
+    assert [[cell for cell in row if cell.startswith("0.")] for row in rows] == [
+        ["0.250", "0.750", "0.500"],
+        ["0.125", "0.625", "0.375"],
+    ]
+    assert table("GymLake") == []
+
+
 def test_a_summary_of_before_there_was_a_best_can_be_shown(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.log(0, {"val-env/success": 0.2, "val-env/return": 0.2, "val-env/valid": 1.0})

@@ -54,6 +54,15 @@ def test_all_items_are_listed_with_cost_and_state() -> None:
     assert "ragen_figure6, ragen_table1" in found and "GPU h, estimated" in found and found.rstrip().endswith("not run")
 
 
+def test_a_list_elsewhere_says_where_the_outcomes_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = run("--list")
+    assert "not run" not in found and "The outcomes are not here" in found
+    assert "benchmarks/results/reproduction" in found and "--out" in found
+    there = run("--list", "--out", str(ROOT / "benchmarks/results/reproduction"))
+    assert "not run" in there and "not here" not in there
+
+
 def test_a_dry_run_prints_a_command_a_missing_run(file: Path, tmp_path: Path) -> None:
     lines = run(str(file), "--runs", str(tmp_path), "--dry-run").splitlines()
     assert len(lines) == 15 and all(line.startswith("ragen-verl train nano/bandit ") for line in lines)

@@ -124,7 +124,7 @@ def result_table(folder: RunFolder) -> Table:
     for label, key in _ROWS.items():
         table.add_row(label, *(f"{summary[one][key]:.3f}" if summary.get(one) else "-" for one in when))
     rows = {row["step"]: row for row in folder.rows() if HELD_OUT_SUCCESS in row}
-    then = [rows.get(summary[one]["step"], {}) if summary.get(one) else {} for one in when]
+    then = [rows.get(summary[one].get("step"), {}) if summary.get(one) else {} for one in when]
     for env in _environments(then):
         shares = (row.get(f"{HELD_OUT}/{env}/{SUCCESS}") for row in then)
         table.add_row(escape(f"  success in {env}"), *("-" if one is None else f"{one:.3f}" for one in shares))

@@ -124,9 +124,10 @@ def test_a_result_has_before_best_and_after(tmp_path: Path) -> None:
     assert "best (step 10)" in out.getvalue() and "nano/bandit, seed 1: 20 steps" in out.getvalue()
 
 
-def test_a_mixtures_result_has_a_row_for_each_environment(tmp_path: Path) -> None:
+def test_a_mixtures_result_has_a_row_per_environment(tmp_path: Path) -> None:
     def table(*names: str) -> list[list[str]]:
         folder = RunFolder(tmp_path / "-".join(names))
+        folder.path.mkdir()
         for step, success in ((0, 0.25), (10, 0.75), (20, 0.5)):
             metrics = {"val-env/success": success, "val-env/return": 0.0, "val-env/valid": 1.0}
             for shift, name in enumerate(names):

@@ -122,3 +122,13 @@ def test_a_checkpoint_that_verl_cannot_finish_is_removed(monkeypatch, tmp_path: 
     with pytest.raises(RuntimeError, match="slow today"):
         saver(tmp_path, 40)._save_checkpoint()
     assert [path.name for path in tmp_path.glob("global_step_*")] == ["global_step_20"] and pointed_at(tmp_path) == 20
+
+
+def test_a_saved_checkpoint_removes_those_of_before(monkeypatch, tmp_path: Path) -> None:
+    for step in (10, 20, 30):  # saved before a resume, so that verl does not know of them
+        save(tmp_path, step)
+    monkeypatch.setattr(verl.trainer.ppo.v1.PPOTrainer, "_save_checkpoint", lambda self: save(tmp_path, 40) and None)
+    trainer = saver(tmp_path, 40)
+    assert trainer.config.trainer.max_actor_ckpt_to_keep == 2
+    trainer._save_checkpoint()
+    assert sorted(path.name for path in tmp_path.glob("global_step_*")) == ["global_step_30", "global_step_40"]

@@ -93,7 +93,7 @@ class RunFolder:
         found: Any = mapping(self.path / "hydra" / "hydra.yaml")
         for key in ("hydra", "job", "config_name"):
             found = found.get(key) if isinstance(found, dict) else None
-        return found if isinstance(found, str) else None
+        return found if isinstance(found, str) and "${" not in found else None
 
     def begin(self, config: DictConfig, step: int) -> None:
         """Write config and versions, and remove the metrics that an interrupted run logged after `step`.

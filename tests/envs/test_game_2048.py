@@ -27,7 +27,7 @@ def game(*rows: str, **kwargs) -> Game2048:
 
 
 def test_contract():
-    check_contract("Game2048-v0", target=16)
+    check_contract("Game2048-v0", target=64)  # a random player reaches 16 nearly always
 
 
 def test_both_ids_are_one_game():

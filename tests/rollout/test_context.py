@@ -302,7 +302,7 @@ def test_a_shared_rng_makes_slips_the_same_in_a_group(workers):
         ({"window": 2}, "window is 2 but ragen.rollout.context is full"),
         ({"window": 2, "context": "single_turn"}, "set window to null"),
         ({"context": "window"}, "ragen.rollout.window is missing: rollout context window needs it"),
-        ({"context": "window", "window": 0}, "ragen.rollout.window is 0 but has to be a number of 1 or more"),
+        ({"context": "window", "window": 0}, "ragen.rollout.window is 0 but has to be a whole number of 1 or more"),
         ({"context": "single_turn", "summary_turns": "all"}, "a whole number or null"),
         ({"context": "windwo"}, "is 'windwo', which is no rollout context: did you mean window"),
         ({"max_turn": None}, "ragen.rollout.max_turn is not a key of ragen.rollout: did you mean max_turns"),

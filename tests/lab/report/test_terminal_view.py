@@ -14,6 +14,8 @@ from ragen_lab.report.trajectories import normalise
 from rich.console import Console
 from small_runs import small_run, trajectory
 
+from ragen_verl.runs import lock
+
 
 def printed(shown: object, width: int = 120) -> str:
     out = io.StringIO()
@@ -31,7 +33,8 @@ def test_the_view_of_a_run_has_curves_verdict_and_phases(tmp_path: Path) -> None
 def test_a_run_that_has_only_begun_shows_its_phase(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("{}")
     (tmp_path / "phase.txt").write_text("evaluating\x1b[2J")
-    text = printed(dashboard(read_run(tmp_path)))
+    with lock.taken(tmp_path):
+        text = printed(dashboard(read_run(tmp_path)))
     assert "evaluating\\x1b[2J" in text and "running" in text
 
 

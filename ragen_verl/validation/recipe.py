@@ -270,7 +270,7 @@ def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
         blocks["critic"] = config.critic
     for path, block in blocks.items():
         mini = block.ppo_mini_batch_size
-        if not isinstance(mini, int) or mini < 1 or groups % mini:
+        if groups % mini:  # a whole number of 1 or more, by the table of single keys
             raise RecipeError(
                 f"{path}.ppo_mini_batch_size {mini} (groups per update) does not divide the {groups} groups of a step: "
                 "change it, or the groups in ragen.train.envs."

@@ -17,8 +17,6 @@ from ragen_verl.validation.verl_source import engines, field_choices, optimizers
 
 __all__ = ["check_values"]
 
-_Rule = tuple[str, Callable[[Any], bool], str]
-
 
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -21,8 +21,9 @@ STACK := $(VENV)/.stack-$(call hash,requirements/cpu.lock)
 PROJECT := $(VENV)/.project-$(call hash,requirements/cpu.lock pyproject.toml setup.py)
 DEV := $(VENV)/.dev-$(call hash,requirements/cpu.lock requirements/dev.lock)
 SLOW := $(VENV)/.slow-$(call hash,requirements/cpu.lock requirements/dev.lock requirements/slow.lock)
+SITE := .venv-site/.made-$(call hash,requirements/site.lock)
 
-.PHONY: train install add test test-layer test-lab test-gpu-install test-slow test-pages bench lint format lock lock-gpu clean help
+.PHONY: train install add test test-layer test-lab test-gpu-install test-slow test-pages site bench lint format lock lock-gpu clean help
 
 train: $(PROJECT) ## install, then train RECIPE (default nano/frozen_lake)
 	@$(BIN)/ragen-verl train $(RECIPE) $(ARGS)
@@ -54,6 +55,9 @@ test-pages: $(SLOW) $(PROJECT) ## the report in a real Chromium, which is instal
 	  { apt-get update && apt-get install -y chromium; } || $(BIN)/python -m playwright install --with-deps chromium
 	@$(BIN)/python -m pytest tests/lab/report/test_page_in_browser.py -m slow
 
+site: $(SITE) ## the docs site into site/, strict: a dead link, a page without a place or a bad docstring fails
+	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build
+
 bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and saved as JSON
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
@@ -75,7 +79,7 @@ lock-gpu: | $(BIN)/python ## write requirements/gpu.lock from what pyproject.tom
 	@$(BIN)/python requirements/gpu.py --lock
 
 clean: ## remove .venv, build outputs and caches; keeps runs/
-	rm -rf $(VENV) $(GPU_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(GPU_VENV) .venv-site site build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
@@ -111,4 +115,10 @@ $(DEV): $(STACK)
 $(SLOW): $(DEV)
 	@$(BIN)/python requirements/install.py slow
 	@rm -f $(VENV)/.slow-*
+	@touch $@
+
+$(SITE): | $(BIN)/python
+	@$(BIN)/python -m venv --clear .venv-site
+	@.venv-site/bin/pip install -q --disable-pip-version-check --no-deps -r requirements/site.lock
+	@mkdir .venv-site/packages && ln -s ../../lab .venv-site/packages/ragen_lab
 	@touch $@

@@ -70,8 +70,7 @@ def estimator(
     verl's keys of the `algorithm` block and have verl's defaults; all other options are keys of `ragen.advantage`.
 
     Args:
-        name: the value of `algorithm.adv_estimator`.
-        needs_critic, needs_group, needs_turns, needs_states, implies: see `Estimator`.
+        name: the value of `algorithm.adv_estimator`. The others are the fields of `Estimator`.
 
     Raises:
         RecipeError: the name is taken, or the function is not of that form.

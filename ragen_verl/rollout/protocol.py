@@ -163,8 +163,7 @@ class Protocol:
         """The user message of the turn after `turns` where no earlier message is shown: a summary, then the block.
 
         Args:
-            turns, state, actions_left: as in `message`; at least one turn.
-            shown: how many of the last turns are listed.
+            shown: how many of the last turns are listed. The others are as in `message`, with at least one turn.
         """
         return self._after(self.summary(turns, shown), turns, state, actions_left)
 

@@ -24,6 +24,8 @@ __all__ = [
     "RecipeError",
     "Rule",
     "Step",
+    "ToolEnv",
+    "ToolError",
     "Trajectory",
     "Turn",
     "cause",
@@ -42,11 +44,13 @@ __all__ = [
     "score",
     "select",
     "strategy",
+    "tool",
 ]
 __version__ = "0.1.0"
 
 _HOMES = {
     "ragen_verl.env": ("Env", "FreeTextEnv", "Step", "make", "register"),
+    "ragen_verl.env.tools": ("ToolEnv", "ToolError", "tool"),
     "ragen_verl.errors": ("RecipeError",),
     "ragen_verl.values": ("Accepts",),
     "ragen_verl.advantages": ("estimator",),

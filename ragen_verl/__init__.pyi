@@ -18,6 +18,9 @@ from ragen_verl.env import FreeTextEnv as FreeTextEnv
 from ragen_verl.env import Step as Step
 from ragen_verl.env import make as make
 from ragen_verl.env import register as register
+from ragen_verl.env.tools import ToolEnv as ToolEnv
+from ragen_verl.env.tools import ToolError as ToolError
+from ragen_verl.env.tools import tool as tool
 from ragen_verl.errors import RecipeError as RecipeError
 from ragen_verl.filter import Candidates as Candidates
 from ragen_verl.filter import Rule as Rule

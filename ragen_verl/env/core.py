@@ -6,7 +6,7 @@ Only gymnasium and numpy are imported, so environments can be written, played an
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, wraps
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -104,6 +104,9 @@ class Env(gymnasium.Env[str, str]):
         instruction: the task, shown once at the head of the first user message. It is read after `reset`, since it may
             depend on the episode.
         actions: names of the discrete actions in the order shown, None for free text. It is read after `reset` as well.
+        tools: schemas of the functions that an action may call, as OpenAI's API has them; empty for other environments
+            (see `ragen_verl.env.tools.ToolEnv`). They are read after `reset`, and so is `policy`.
+        policy: rules for the model, which the protocol `tools` puts into the system message.
         symbols: symbol -> meaning where observations are drawn as a grid, empty otherwise.
         max_actions: the usual budget of actions per episode; the rollout enforces it, the environment does not.
         charset: the characters that observations and free-text actions consist of.
@@ -122,6 +125,8 @@ class Env(gymnasium.Env[str, str]):
 
     instruction: str = ""
     actions: tuple[str, ...] | None = None
+    tools: Sequence[dict[str, Any]] = ()
+    policy: str = ""
     symbols: Mapping[str, str] = MappingProxyType({})
     max_actions: int = 10
     charset: str = string.printable + "√"

@@ -82,6 +82,8 @@ def view(env: Env) -> dict[str, Any]:
         "instruction": env.instruction,
         "actions": None if env.actions is None else list(env.actions),
         "symbols": dict(env.symbols),
+        "tools": list(env.tools),
+        "policy": env.policy,
         "max_actions": env.max_actions,
         "charset": env.charset,
         "random_action": callable(getattr(env, "random_action", None)),
@@ -252,6 +254,7 @@ class SessionEnv(Env):
 
     def _show(self, view: Mapping[str, Any]) -> None:
         self.instruction, self.symbols = view["instruction"], view["symbols"]
+        self.tools, self.policy = view.get("tools", ()), view.get("policy", "")  # an older server has none
         self.actions = None if view["actions"] is None else tuple(view["actions"])
         self.max_actions, self.charset = view["max_actions"], view["charset"]
         self._draws = view["random_action"]

@@ -83,7 +83,7 @@ def test_schemas_are_those_of_transformers(schema):
     assert schema == theirs
 
 
-def test_the_escape_hatch_is_a_schema_that_is_passed_on_and_checked():
+def test_a_schema_of_ones_own_is_passed_on_and_checked():
     parameters = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 2}}, "required": ["n"]}
 
     class Own(ToolEnv):
@@ -100,7 +100,7 @@ def test_the_escape_hatch_is_a_schema_that_is_passed_on_and_checked():
     assert env.step(called("roll", n=1)).observation == "roll was not called: n: 1 is less than the minimum of 2."
 
 
-def test_a_parameter_that_the_model_would_not_understand_is_refused():
+def test_parameters_that_say_too_little_are_refused():
     class Silent(ToolEnv):
         @tool
         def go(self, where: str) -> str:
@@ -142,7 +142,7 @@ def test_arguments_are_checked_and_converted():
         ("[" * 100_000, "malformed", "This is no call"),
     ],
 )
-def test_a_wrong_call_is_answered_with_what_is_wrong_and_changes_nothing(action, kind, words):
+def test_a_wrong_call_is_told_why_and_changes_nothing(action, kind, words):
     env = begun()
     step = env.step(action)
     assert words in step.observation and step.observation == env.render()

@@ -23,7 +23,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-HOME = "/work"
+__all__ = ["main"]
+
+_HOME = "/work"
 _PR_SET_DUMPABLE = 4
 _LOOK_S = 0.1  # how often time and memory are looked at
 _TIMES = 100  # a run that prints this many times the output that is kept is ended
@@ -34,24 +36,24 @@ def main() -> None:
     """Answer the host's requests until it is gone."""
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     limits = json.loads(sys.argv[1])
-    answer(**facts())
+    _answer(**_facts())
     for line in iter(sys.stdin.buffer.readline, b""):
         request = json.loads(line)
         try:
-            answer(**_DO[request.pop("do")](limits, **request))
+            _answer(**_DO[request.pop("do")](limits, **request))
         except OSError as error:
-            answer(error=[error.errno or 0, error.strerror or str(error)])
+            _answer(error=[error.errno or 0, error.strerror or str(error)])
         except (ValueError, subprocess.SubprocessError) as error:  # a null byte; limits that leave no room to start
-            answer(error=[22, str(error)])
+            _answer(error=[22, str(error)])
 
 
-def answer(**data: object) -> None:
+def _answer(**data: object) -> None:
     """Send one answer."""
     sys.stdout.buffer.write(json.dumps(data).encode() + b"\n")
     sys.stdout.buffer.flush()
 
 
-def facts() -> dict:
+def _facts() -> dict:
     """What the host checks before it trusts the sandbox."""
     with open("/proc/self/status") as file:
         status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
@@ -66,7 +68,7 @@ def facts() -> dict:
     }
 
 
-def run(limits: dict, argv: list, stdin: str, seconds: float) -> dict:
+def _run(limits: dict, argv: list, stdin: str, seconds: float) -> dict:
     """Run a program; see `Sandbox.run`."""
 
     def limited() -> None:
@@ -95,8 +97,8 @@ def run(limits: dict, argv: list, stdin: str, seconds: float) -> dict:
                 stderr=into,
                 preexec_fn=limited,
                 start_new_session=True,
-                cwd=HOME,
-                env={"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": HOME, "LANG": "C.UTF-8"},
+                cwd=_HOME,
+                env={"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": _HOME, "LANG": "C.UTF-8"},
             )
         os.set_blocking(out, False)
         found = _watched(limits, child.pid, out, started, seconds)
@@ -173,9 +175,9 @@ def _end_all(child: subprocess.Popen | None) -> int:
     return code
 
 
-def write(limits: dict, path: str, data: str) -> dict:
+def _write(limits: dict, path: str, data: str) -> dict:
     """Write a file; see `Sandbox.write`."""
-    place = os.path.join(HOME, path)
+    place = os.path.join(_HOME, path)
     os.makedirs(os.path.dirname(place), exist_ok=True)
     with os.fdopen(_regular(place, os.O_WRONLY | os.O_CREAT), "wb") as file:
         file.truncate()
@@ -183,9 +185,9 @@ def write(limits: dict, path: str, data: str) -> dict:
     return {}
 
 
-def read(limits: dict, path: str, most: int) -> dict:
+def _read(limits: dict, path: str, most: int) -> dict:
     """Read a file; see `Sandbox.read`."""
-    with os.fdopen(_regular(os.path.join(HOME, path), os.O_RDONLY), "rb") as file:
+    with os.fdopen(_regular(os.path.join(_HOME, path), os.O_RDONLY), "rb") as file:
         return {"data": base64.b64encode(file.read(most)).decode()}
 
 
@@ -198,7 +200,7 @@ def _regular(path: str, how: int) -> int:
     return fd
 
 
-_DO: dict[str, Callable[..., dict]] = {"run": run, "write": write, "read": read}
+_DO: dict[str, Callable[..., dict]] = {"run": _run, "write": _write, "read": _read}
 
 if __name__ == "__main__":
     main()

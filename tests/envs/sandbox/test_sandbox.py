@@ -237,7 +237,7 @@ def test_the_first_process_cannot_be_killed_from_inside(sandbox) -> None:
 
 
 @SANDBOX
-def test_a_link_that_changes_while_files_are_read_shows_nothing_of_the_host(sandbox, tmp_path) -> None:
+def test_a_link_shows_nothing_of_the_host(sandbox, tmp_path) -> None:
     (tmp_path / "secret").write_text("s3cret")
     sandbox.write("secret", "mine")
     racing = f"(while :; do ln -sfn {tmp_path} d; ln -sfn . d; done) & sleep 0.2"
@@ -255,7 +255,7 @@ def test_a_link_that_changes_while_files_are_read_shows_nothing_of_the_host(sand
 
 
 @SANDBOX
-def test_a_host_that_is_killed_in_the_middle_of_a_call_leaves_nothing() -> None:
+def test_a_host_that_is_killed_in_a_call_leaves_nothing() -> None:
     code = """
         import sys
         from ragen_envs.sandbox import open_sandbox
@@ -280,7 +280,7 @@ def test_a_host_that_is_killed_in_the_middle_of_a_call_leaves_nothing() -> None:
 
 @SANDBOX
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_sandbox_that_is_killed_in_the_middle_of_a_call_says_so(which) -> None:
+def test_a_sandbox_that_is_killed_in_a_call_says_so(which) -> None:
     with open_sandbox(limits=SMALL) as sandbox:
         pids = processes_of(sandbox)
         threading.Timer(0.3, os.kill, (pids[which], signal.SIGKILL)).start()
@@ -361,7 +361,7 @@ def test_what_is_left_out_of_an_output_is_counted() -> None:
     assert kept(b"ab", b"\xff", 10) == "ab\n... 7 bytes left out ...\n�"
 
 
-def test_the_filter_has_whole_instructions_whose_jumps_stay_inside() -> None:
+def test_the_jumps_of_the_filter_stay_inside() -> None:
     filter = seccomp_filter()
     assert filter is None or len(filter) % 8 == 0
     for place in range(0, len(filter or b""), 8):

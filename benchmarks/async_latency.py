@@ -6,7 +6,7 @@ The environment is `slow_lake.py`: every action takes 0.5 to 5 s, with a tail of
 same number of updates on groups of the same size, one after the other, `--rounds` times in turn; ratios are taken
 within each round. Seconds are those of the steps (`timing_s/step`), the first one included, in which an asynchronous
 training plays its groups in advance; starting Ray and the engine is not. What they learn is not compared here. With
-mode=separate the engine has a process of its own, which on a CPU shares the cores with the trainer.
+mode=disaggregated the engine has a process of its own, which on a CPU shares the cores with the trainer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ragen_verl.runs.launch import begin, command
 
 RESULT = Path(__file__).parent / "results" / "async_latency.json"
 PLUGIN = Path(__file__).parent / "slow_lake.py"
-MODES = ("sync", "async", "separate")
+MODES = ("sync", "async", "disaggregated")
 
 
 def overrides(options: argparse.Namespace, mode: str, folder: Path) -> list[str]:

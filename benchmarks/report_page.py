@@ -58,7 +58,7 @@ def trajectory(draw: random.Random, seed: int, index: int) -> Trajectory:
     solved = draw.random() < 0.5
     turns[-1].reward = float(solved)
     reason = StopReason.SOLVED if solved else StopReason.TURN_BUDGET
-    return Trajectory("Sokoban", seed, index, turns=turns, stop_reason=reason, system="You are.", head="Push.")
+    return Trajectory("Sokoban", seed, index, turns=turns, stop_reason=reason, system="You are.", task_prompt="Push.")
 
 
 def write_run(path: Path, tokens: bool) -> RunFolder:

@@ -68,10 +68,12 @@ def played(chat: ChatTokens) -> list[Trajectory]:
                     infos=[{"success": False, "action_is_valid": True, "action_is_effective": True}] * 2,
                     observation=state,
                     user=protocol.message([*turns, Turn("", [], [], reward=-0.2)], state, 8),
-                    prefix="<think>",
+                    prefill="<think>",
                 )
             )
-        found.append(Trajectory("Sokoban-v0", index // 16, index % 16, turns=turns, system="s" * 30, head="h" * 500))
+        found.append(
+            Trajectory("Sokoban-v0", index // 16, index % 16, turns=turns, system="s" * 30, task_prompt="h" * 500)
+        )
     return found
 
 

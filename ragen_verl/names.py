@@ -9,8 +9,8 @@ __all__ = [
     "CHECKPOINT",
     "CONTEXT_FULL",
     "CRITIC",
+    "DISAGGREGATED_TRAINER",
     "DISTINCT_WITHIN",
-    "DRIFT",
     "EARLY_STOPPED",
     "ECHO",
     "EFFECTIVE_SAMPLES",
@@ -26,6 +26,7 @@ __all__ = [
     "GRADIENT_SIGNAL",
     "HELD_OUT",
     "HELD_OUT_SUCCESS",
+    "MISMATCH",
     "MIXED_WEIGHTS",
     "MUTUAL_INFORMATION",
     "NOT_FINITE",
@@ -40,7 +41,6 @@ __all__ = [
     "ROLLOUT",
     "SAMPLER",
     "SECONDS",
-    "SEPARATE_TRAINER",
     "SFT_LOSS",
     "SFT_LR",
     "SHARED",
@@ -63,7 +63,7 @@ __all__ = [
 AGENT_LOOP = "ragen"
 """The agent loop in verl's registry."""
 
-TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER = "ragen_sync", "ragen_async", "ragen_separate"
+TRAINER, ASYNC_TRAINER, DISAGGREGATED_TRAINER = "ragen_sync", "ragen_async", "ragen_disaggregated"
 SAMPLER = "ragen_verl.training.sampler"
 """The trainers in verl's registry: `trainer.v1.trainer_mode`."""
 
@@ -98,7 +98,7 @@ SFT_LOSS, SFT_LR = f"{TRAIN}/loss", f"{TRAIN}/lr"
 """Metrics of verl's supervised trainer for an update: its loss in nats per answer token; the learning rate after it."""
 
 ROLLOUT = "rollout"
-"""Prefix of the metrics of the filter and the refill."""
+"""Prefix of the metrics of the filter and of dynamic sampling."""
 
 REWARD_STD, REWARD_MEAN = f"{ROLLOUT}/in_group_reward_std", f"{ROLLOUT}/in_group_reward_mean"
 """The in-group standard deviation and mean of raw returns, averaged over the groups of a step."""
@@ -139,7 +139,7 @@ DISTINCT_WITHIN, SHARED = f"{ECHO}/distinct_within", f"{ECHO}/shared"
 MUTUAL_INFORMATION = "mi"
 """Prefix of RAGEN-2's mutual-information proxies, whose names `diagnostics.mutual_information.measure` gives."""
 
-DRIFT = "drift"
+MISMATCH = "mismatch"
 """Prefix of the distance between the trainer's and the engine's log-probabilities."""
 
 GRADIENT_SIGNAL = "grad_norm"

@@ -41,7 +41,7 @@ def register_verl() -> None:
     """Register the config resolvers, the agent loop and the trainers, and apply the patches of verl."""
     from ragen_verl.cpu.patches import accelerator_present
     from ragen_verl.hooks import after_import
-    from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
+    from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, DISAGGREGATED_TRAINER, TRAINER
     from ragen_verl.patches import apply_patches
     from ragen_verl.resolvers import open_options, register_resolvers
 
@@ -52,7 +52,7 @@ def register_verl() -> None:
     after_import("verl.experimental.agent_loop.agent_loop", _register_agent_loop)
     after_import("verl.trainer.ppo.core_algos", _register_losses)
     after_import("verl.trainer.ppo.core_algos", _register_estimators)
-    trainers = [f"trainer:{name}" for name in (TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER)]
+    trainers = [f"trainer:{name}" for name in (TRAINER, ASYNC_TRAINER, DISAGGREGATED_TRAINER)]
     STATUS["registered"] += [
         "resolvers",
         *(f"patch:{name}" for name in patches),
@@ -66,13 +66,13 @@ def _find_trainers(module: Any) -> None:
 
     Not before: verl imports this package also in processes without a trainer, and while the trainers import verl.
     """
-    from ragen_verl.names import ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
+    from ragen_verl.names import ASYNC_TRAINER, DISAGGREGATED_TRAINER, TRAINER
 
     find = module.get_trainer_cls
 
     @wraps(find)
     def with_ours(name: str) -> type:
-        if name in (TRAINER, ASYNC_TRAINER, SEPARATE_TRAINER):
+        if name in (TRAINER, ASYNC_TRAINER, DISAGGREGATED_TRAINER):
             import_module("ragen_verl.training.trainer_modes")
         return find(name)
 

@@ -85,5 +85,5 @@ def _attention() -> str:
 
 
 def _push(device: str) -> str:
-    """verl's checkpoint engine for `mode=separate`, which needs cupy for NCCL: the resolver `${ragen_push:cuda}`."""
+    """verl's checkpoint engine for `mode=disaggregated`; NCCL needs cupy: the resolver `${ragen_push:cuda}`."""
     return "nccl" if device == "cuda" and find_spec("cupy") else "gloo"

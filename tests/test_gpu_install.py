@@ -34,7 +34,7 @@ TRAINING = (
     "import verl.workers.rollout.vllm_rollout.vllm_async_server, verl.workers.rollout.vllm_rollout.vllm_rollout",
     "import verl.workers.rollout.vllm_rollout.bucketed_weight_transfer",
     "from verl.trainer.ppo.v1 import get_trainer_cls",
-    "for name in ('ragen_sync', 'ragen_async', 'ragen_separate'): get_trainer_cls(name)",
+    "for name in ('ragen_sync', 'ragen_async', 'ragen_disaggregated'): get_trainer_cls(name)",
     "import ragen_verl.training.agent_loop, ragen_verl.training.gloo_weights, ragen_verl.training.oldest_groups",
 )
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import typer
-from ragen_lab.cli.assess import EPILOG as ASSESS_EPILOG
-from ragen_lab.cli.assess import assess
+from ragen_lab.cli.collect import EPILOG as COLLECT_EPILOG
+from ragen_lab.cli.collect import collect
 from ragen_lab.cli.convert import EPILOG as CONVERT_EPILOG
 from ragen_lab.cli.convert import convert
-from ragen_lab.cli.demonstrate import EPILOG as DEMONSTRATE_EPILOG
-from ragen_lab.cli.demonstrate import demonstrate
+from ragen_lab.cli.diagnose import diagnose
 from ragen_lab.cli.env_check import check_environment
 from ragen_lab.cli.eval import EPILOG as EVAL_EPILOG
 from ragen_lab.cli.eval import evaluate
@@ -23,12 +22,13 @@ from ragen_lab.cli.report import report
 from ragen_lab.cli.reproduce import EPILOG as REPRODUCE_EPILOG
 from ragen_lab.cli.reproduce import reproduce
 from ragen_lab.cli.runs import group as runs
+from ragen_lab.cli.score import EPILOG as SCORE_EPILOG
+from ragen_lab.cli.score import score
 from ragen_lab.cli.sft import EPILOG as SFT_EPILOG
 from ragen_lab.cli.sft import sft
 from ragen_lab.cli.show import EPILOG as SHOW_EPILOG
 from ragen_lab.cli.show import show
 from ragen_lab.cli.sweep import sweep
-from ragen_lab.cli.verdict import verdict
 from ragen_lab.cli.watch import watch
 
 __all__ = ["add_commands", "add_env_commands"]
@@ -38,14 +38,14 @@ _COMMANDS = (
     (watch, None),
     (report, None),
     (show, SHOW_EPILOG),
-    (verdict, None),
+    (diagnose, None),
     (evaluate, EVAL_EPILOG),
     (leaderboard, BOARD_EPILOG),
-    (assess, ASSESS_EPILOG),
+    (score, SCORE_EPILOG),
     (gate, GATE_EPILOG),
     (sweep, None),
     (reproduce, REPRODUCE_EPILOG),
-    (demonstrate, DEMONSTRATE_EPILOG),
+    (collect, COLLECT_EPILOG),
     (sft, SFT_EPILOG),
     (export, None),
     (convert, CONVERT_EPILOG),

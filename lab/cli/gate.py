@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 import yaml
-from ragen_lab.cli.assess import BY, PLUGIN, SET, SPLIT, judged, left_out, parsed
+from ragen_lab.cli.score import BY, PLUGIN, SET, SPLIT, judged, left_out, parsed
 
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError

@@ -12,7 +12,7 @@ __all__ = ["EPILOG", "sft"]
 
 EPILOG = """Examples:
 
-ragen-verl demonstrate nano/frozen_lake --out lake.parquet
+ragen-verl collect nano/frozen_lake --out lake.parquet
 
 ragen-verl sft nano/frozen_lake --data lake.parquet --out runs/sft/lake sft.epochs=5
 
@@ -26,12 +26,12 @@ def sft(
         metavar="[KEY=VALUE]...",
         help="Hydra overrides of the recipe, and of sft: lr, batch_size, epochs, warmup.",
     ),
-    data: Path = typer.Option(..., help="Chats that `ragen-verl demonstrate` wrote."),
+    data: Path = typer.Option(..., help="Chats that `ragen-verl collect` wrote."),
     out: Path = typer.Option(..., help="The run's folder; the model will be in OUT/model."),
 ) -> None:
     """Train a recipe's model on demonstrations with verl's supervised trainer: the SFT baseline, or a start for RL.
 
-    The loss is on what the model would have said in a rollout: not on prompts, observations or the forced tag.
+    The loss is on what the model would have said in a rollout: not on prompts, observations or the prefill.
     """
     from ragen_lab.sft.check import prepare
     from ragen_lab.sft.run import train

@@ -23,7 +23,7 @@ def sft(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     later prompt does not contain the earlier ones. A trajectory that failed or has no turn gives none.
 
     Args:
-        records: trajectory records with their task preambles.
+        records: trajectory records with their task prompts.
 
     Yields:
         The messages, and `env`, `seed`, `rollout_index`, `return` and `success` of the trajectory.
@@ -49,7 +49,7 @@ def preferences(records: Iterable[Record], margin: float = 0.0) -> Iterator[dict
     equal returns the lowest rollout index is taken. Trajectories that failed or have no turn are left out.
 
     Args:
-        records: trajectory records with their task preambles.
+        records: trajectory records with their task prompts.
         margin: the smallest difference of returns in a pair; equal returns give no pair.
 
     Yields:

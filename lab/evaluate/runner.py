@@ -24,7 +24,7 @@ from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.trajectory import StopReason
-from ragen_verl.runs.trajectories import PREAMBLES, Preambles, appending, line, read_file
+from ragen_verl.runs.trajectories import TASK_PROMPTS, TaskPrompts, appending, line, read_file
 
 __all__ = ["evaluate", "recorded"]
 
@@ -103,7 +103,7 @@ async def _play_all(
         prompt_length=prompt if policy.exact and context.row_per_turn else None,
     )
     processes: list[EnvProcesses] = []
-    preambles = Preambles(file.with_name(PREAMBLES))
+    task_prompts = TaskPrompts(file.with_name(TASK_PROMPTS))
     with EnvWorkers(ragen.rollout.env_threads) as threads, appending(file) as out:
 
         async def one(episode: Episode) -> None:
@@ -138,7 +138,7 @@ async def _play_all(
                     "policy": policy.name,
                     "usage": player.usage.record(),
                 }
-                out.write(line(record, preambles))
+                out.write(line(record, task_prompts))
                 out.flush()
                 done[episode.key] = record
                 tell()

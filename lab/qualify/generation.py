@@ -91,19 +91,19 @@ def _numbers(outcome: Outcome, device: str) -> None:
 
     prompts = [random.Random(row).choices(range(4, 590), k=20 + 5 * row) for row in range(8)]
     engine, model = _engine(_NANO, device, 0.2), AutoModelForCausalLM.from_pretrained(_NANO, dtype=torch.float32)
-    before = _drift(engine, model, prompts)
+    before = _mismatch(engine, model, prompts)
     outcome.check("log-probs", "as loaded", before, _BOUNDS[device], "nats, mean")
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * parameter.std() * torch.randn_like(parameter))
-    apart = _drift(engine, model, prompts)
+    apart = _mismatch(engine, model, prompts)
     outcome.check("log-probs", "control: other weights differ", apart, 2 * _BOUNDS[device], "nats, mean", least=True)
     _push(engine, model)
-    outcome.check("log-probs", "after a weight push", _drift(engine, model, prompts), _BOUNDS[device], "nats, mean")
+    outcome.check("log-probs", "after a weight push", _mismatch(engine, model, prompts), _BOUNDS[device], "nats, mean")
 
 
-def _drift(engine: Any, model: Any, prompts: list[list[int]]) -> float:
+def _mismatch(engine: Any, model: Any, prompts: list[list[int]]) -> float:
     """The mean distance of log-probabilities of sampled tokens, engine against model."""
     import torch
     from vllm import SamplingParams

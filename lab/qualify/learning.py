@@ -9,7 +9,7 @@ from typing import Any
 
 from ragen_lab.qualify.outcome import Outcome
 
-from ragen_verl.names import DRIFT, GRADIENT_NORM, HELD_OUT_SUCCESS, SECONDS, STEP_SECONDS, TRAIN_SUCCESS
+from ragen_verl.names import GRADIENT_NORM, HELD_OUT_SUCCESS, MISMATCH, SECONDS, STEP_SECONDS, TRAIN_SUCCESS
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import train
 
@@ -50,8 +50,9 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
         if row["step"]:
             outcome.row(
                 "steps", step=row["step"], train_success=row.get(TRAIN_SUCCESS), held_out=row.get(HELD_OUT_SUCCESS),
-                gradient_norm=row.get(GRADIENT_NORM), drift_mean=row.get(f"{DRIFT}/mean"),
-                drift_max=row.get(f"{DRIFT}/max"), seconds=row.get(STEP_SECONDS), generation=row.get(f"{SECONDS}/gen"),
+                gradient_norm=row.get(GRADIENT_NORM), mismatch_mean=row.get(f"{MISMATCH}/mean"),
+                mismatch_max=row.get(f"{MISMATCH}/max"), seconds=row.get(STEP_SECONDS),
+                generation=row.get(f"{SECONDS}/gen"),
             )  # fmt: skip
     first, best = held_out[0][1], max(value for _, value in held_out[1:])
     error = math.sqrt(max(first * (1 - first) + best * (1 - best), 1e-9) / states)
@@ -59,22 +60,26 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     outcome.check(
         "learning", "held-out success rises by", best - first, margin, f"{_MARGIN:g} standard errors", least=True
     )
-    drift = [row[f"{DRIFT}/mean"] for row in rows if f"{DRIFT}/mean" in row]
+    mismatch = [row[f"{MISMATCH}/mean"] for row in rows if f"{MISMATCH}/mean" in row]
     outcome.check(
-        "learning", "token drift, mean of the worst step", max(drift, default=math.nan), _BOUNDS[device], "nats"
+        "learning",
+        "mean train/inference mismatch of the worst step",
+        max(mismatch, default=math.nan),
+        _BOUNDS[device],
+        "nats",
     )
-    share = [row[f"{DRIFT}/share"] for row in rows if f"{DRIFT}/share" in row]
+    share = [row[f"{MISMATCH}/share"] for row in rows if f"{MISMATCH}/share" in row]
     outcome.check(
         "learning", "tokens off by more than 0.5 nats, worst step", max(share, default=math.nan), 0.01, "share"
     )
     outcome.notes.append(
         f"{name}, {steps} steps, {states} held-out states. Success has to rise from before training to the best "
-        f"evaluation by {_MARGIN:g} standard errors of their difference. Drift: |trainer - engine|, sampled "
+        f"evaluation by {_MARGIN:g} standard errors of their difference. Mismatch: |trainer - engine|, sampled "
         "tokens, nats."
     )
     outcome.judge(
-        f"{name}: held-out success {first:.0%} before, {best:.0%} at best of {steps} steps; token drift "
-        f"{max(drift, default=math.nan):.1g} nats."
+        f"{name}: held-out success {first:.0%} before, {best:.0%} at best of {steps} steps; train/inference mismatch "
+        f"{max(mismatch, default=math.nan):.1g} nats."
     )
 
 

@@ -84,7 +84,7 @@ class Warnings:
 
     Attributes:
         runs: finished ones that count.
-        collapsed: runs that collapsed, by `ragen-verl verdict`.
+        collapsed: runs that collapsed, by `ragen-verl diagnose`.
         leads: steps from the first warning to the collapse, of those of them that were warned before it.
         false: runs with a warning and no collapse by their last step.
     """

@@ -13,7 +13,7 @@ from ragen_verl.names import HELD_OUT_SUCCESS
 __all__ = ["LEVEL", "SCALES", "Comparison", "Cost", "Curve", "Event", "Protocol", "Statistic"]
 
 _SEED_DISTANCE = 1_000_000
-"""The least distance between two seeds of a protocol: a run uses steps * groups seeds, and a refill uses more."""
+"""The least distance between two seeds of a protocol: a run uses steps * groups seeds, with dynamic sampling more."""
 
 _LEAST_SEEDS = 5
 
@@ -57,7 +57,7 @@ class Statistic:
         metric: a name in metrics.jsonl.
         last: the number of values in the mean of `final`.
         against: the other metric of `correlation`.
-        event: the event of `collapse` and `lead`; None stands for the collapse of `ragen-verl verdict`.
+        event: the event of `collapse` and `lead`; None stands for the collapse of `ragen-verl diagnose`.
         indicator: the event of `lead` that should come first.
     """
 

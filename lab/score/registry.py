@@ -4,7 +4,7 @@
     def hedging(trajectory, *, word: str = "maybe") -> float | None:
         '''Share of turns whose reasoning has a word of doubt.'''
 
-Options are keyword-only parameters; `ragen-verl assess RUN --set hedging.word=perhaps` sets one.
+Options are keyword-only parameters; `ragen-verl score RUN --set hedging.word=perhaps` sets one.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def prepare(recipe: str, overrides: Sequence[str], data: Path, out: Path) -> Sup
     Args:
         recipe: a name in the package, or a YAML file.
         overrides: Hydra overrides of the recipe and of the `sft` block.
-        data: a file that `ragen-verl demonstrate` wrote for this recipe.
+        data: a file that `ragen-verl collect` wrote for this recipe.
         out: the run's folder.
 
     Raises:

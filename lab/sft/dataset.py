@@ -20,7 +20,7 @@ ROLLOUT = "ragen_rollout"
 
 
 class DemonstrationDataset(MultiTurnSFTDataset):
-    """Chats that `ragen-verl demonstrate` wrote; `data.custom_cls` of verl's trainer names this class.
+    """Chats that `ragen-verl collect` wrote; `data.custom_cls` of verl's trainer names this class.
 
     The base class reads the files. Its ids come from each message rendered alone, with a loss on the prefill and on
     the template's text after the end of turn; here the ids and the mask are those of `ragen_lab.sft.rows`.

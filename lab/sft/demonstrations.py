@@ -24,7 +24,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.episode import Generation
 from ragen_verl.rollout.protocol import Protocol
 
-__all__ = ["SEED", "Demonstrator", "check_apart", "demonstrate", "plan_of"]
+__all__ = ["SEED", "Demonstrator", "check_apart", "collect", "plan_of"]
 
 SEED = 1_000_000_000
 """The seed of the first demonstration; recipes train and evaluate on lower seeds."""
@@ -113,7 +113,7 @@ def check_apart(ragen: RagenConfig, seeds: range, steps: int) -> None:
             )
 
 
-def demonstrate(
+def collect(
     ragen: RagenConfig,
     policy: Demonstrator,
     plan: list[Episode],

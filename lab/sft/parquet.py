@@ -70,16 +70,14 @@ def read(file: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     from pyarrow import parquet
 
     if not file.is_file():
-        raise RecipeError(f"There is no file {file}: make it with `ragen-verl demonstrate RECIPE --out {file}`.")
+        raise RecipeError(f"There is no file {file}: make it with `ragen-verl collect RECIPE --out {file}`.")
     try:
         table = parquet.read_table(file)
     except (pyarrow.ArrowException, OSError) as error:
         raise RecipeError(f"{file} is no Parquet file: {str(error).splitlines()[0].rstrip('.')}.") from error
     note = (table.schema.metadata or {}).get(_NOTE)
     if note is None or not {MESSAGES, LAST_ONLY} <= set(table.column_names):
-        raise RecipeError(
-            f"{file} does not say which prompts and answers it holds: make it with `ragen-verl demonstrate`."
-        )
+        raise RecipeError(f"{file} does not say which prompts and answers it holds: make it with `ragen-verl collect`.")
     return table.to_pylist(), json.loads(note)
 
 

@@ -42,5 +42,5 @@ def encode(
 
 def answer_ids(chat: ChatTokens, reply: str) -> list[int]:
     """The ids that a model would have to sample for an answer, which begins with the prefill."""
-    text = reply.removeprefix(chat.prefix([]).rstrip())
+    text = reply.removeprefix(chat.prefill([]).rstrip())
     return [*chat.tokenizer.encode(text, add_special_tokens=False), chat.end_of_turn_id]

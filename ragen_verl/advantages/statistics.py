@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragen_verl.advantages._torch import torch
-from ragen_verl.numerics import ZERO_STD
+from ragen_verl.filter.scores import ZERO_STD
 
 if TYPE_CHECKING:
     from torch import Tensor

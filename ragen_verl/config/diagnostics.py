@@ -8,15 +8,15 @@ from typing import Any
 from ragen_verl.config.probes import GradientSignal, MutualInformation
 from ragen_verl.config.schema import FRACTION, POSITIVE, at_least, one_of
 
-__all__ = ["Diagnostics", "Drift", "Stop"]
+__all__ = ["Diagnostics", "Mismatch", "Stop"]
 
 
 @dataclass(frozen=True)
-class Drift:
+class Mismatch:
     """The distance between the trainer's and the engine's log-probabilities of sampled tokens.
 
     Attributes:
-        threshold: in nats; `drift/share` is the share of sampled tokens beyond it.
+        threshold: in nats; `mismatch/share` is the share of sampled tokens beyond it.
         bypass_freq: with `algorithm.rollout_correction.bypass_mode`, the number of steps between two measurements,
             each of which costs one more pass of the actor over the batch. The first step is measured; None switches it
             off. Without bypass mode every step is measured at no cost.
@@ -38,14 +38,14 @@ class Diagnostics:
         baseline_steps: the number of first steps whose median is every metric's baseline.
         window: the number of last steps whose median is a metric's present value.
         indicators, causes: options of registered indicators and causes, name -> option -> value.
-        drift, mutual_information, gradient_signal: their own blocks.
+        mismatch, mutual_information, gradient_signal: their own blocks.
     """
 
     baseline_steps: int = field(default=10, metadata=at_least(3))
     window: int = field(default=5, metadata=at_least(3))
     indicators: dict[str, Any] = field(default_factory=dict)
     causes: dict[str, Any] = field(default_factory=dict)
-    drift: Drift = field(default_factory=Drift)
+    mismatch: Mismatch = field(default_factory=Mismatch)
     mutual_information: MutualInformation = field(default_factory=MutualInformation)
     gradient_signal: GradientSignal = field(default_factory=GradientSignal)
 

@@ -20,9 +20,9 @@ _STOP_AFTER = 5  # RAGEN-2's rollout_filter_empty_stop_steps
 class Filter:
     """The choice of the groups that the update sees. A key that has no effect with the others has to be null.
 
-    `score` and `largest` belong to strategies that rank groups, `refill_groups` and `refill_limit` to
-    `on_empty: refill`, `stop_after` to `on_empty: stop` or `refill`; every other key is an option of the strategy or of
-    the score.
+    `score` and `largest` belong to strategies that rank groups, `dynamic_sampling_groups` and `dynamic_sampling_limit`
+    to `on_empty: dynamic_sampling`, `stop_after` to `on_empty: stop` or `dynamic_sampling`; every other key is an
+    option of the strategy or of the score.
     """
 
     strategy: str = "none"
@@ -32,9 +32,9 @@ class Filter:
     cross_fit: bool = False
     loss_scaling: str = field(default="none", metadata=one_of("none", "linear", "sqrt"))
     updates: str = field(default="proportional", metadata=one_of("proportional", "constant"))
-    on_empty: str = field(default="skip", metadata=one_of("skip", "refill", "stop"))
-    refill_groups: int | None = field(default=None, metadata=at_least(1))
-    refill_limit: int | None = field(default=None, metadata=at_least(1))
+    on_empty: str = field(default="skip", metadata=one_of("skip", "dynamic_sampling", "stop"))
+    dynamic_sampling_groups: int | None = field(default=None, metadata=at_least(1))
+    dynamic_sampling_limit: int | None = field(default=None, metadata=at_least(1))
     stop_after: int | None = field(default=None, metadata=at_least(1))
     options: dict = field(default_factory=dict, metadata=REST)
 
@@ -45,9 +45,9 @@ class Filter:
         users = {
             "score": ("strategy", self.strategy, ranking),
             "largest": ("strategy", self.strategy, ranking),
-            "refill_groups": ("on_empty", self.on_empty, ("refill",)),
-            "refill_limit": ("on_empty", self.on_empty, ("refill",)),
-            "stop_after": ("on_empty", self.on_empty, ("stop", "refill")),
+            "dynamic_sampling_groups": ("on_empty", self.on_empty, ("dynamic_sampling",)),
+            "dynamic_sampling_limit": ("on_empty", self.on_empty, ("dynamic_sampling",)),
+            "stop_after": ("on_empty", self.on_empty, ("stop", "dynamic_sampling")),
         }
         for key, (owner, value, wanted) in users.items():
             if getattr(self, key) is not None and value not in wanted:
@@ -61,9 +61,9 @@ class Filter:
                 "ragen.filter.on_empty is stop but a filter that keeps groups of equal returns always leaves one: set "
                 "ragen.filter.zero_variance to drop, or on_empty to skip."
             )
-        if self.refills and self.zero_variance == "keep":
+        if self.dynamic_sampling and self.zero_variance == "keep":
             raise RecipeError(
-                "ragen.filter.on_empty is refill, which replaces the groups of equal returns, but "
+                "ragen.filter.on_empty is dynamic_sampling, which replaces the groups of equal returns, but "
                 "ragen.filter.zero_variance is keep: set it to drop or null."
             )
         if chosen.shares and score.signed:
@@ -105,11 +105,11 @@ class Filter:
                 "ragen.filter.cross_fit is true but nothing is filtered, so it would do nothing: choose a "
                 "ragen.filter.strategy, or set it to false."
             )
-        if self.refills:
+        if self.dynamic_sampling:
             raise RecipeError(
                 "ragen.filter.cross_fit chooses each half of a group by the other half alone, and "
-                "ragen.filter.on_empty refill goes on until whole groups differ: set on_empty to skip or stop, or "
-                "cross_fit to false."
+                "ragen.filter.on_empty dynamic_sampling continues until whole groups differ: set on_empty to skip or "
+                "stop, or cross_fit to false."
             )
 
     @property
@@ -135,14 +135,14 @@ class Filter:
         return self.strategy != "none"
 
     @property
-    def refills(self) -> bool:
+    def dynamic_sampling(self) -> bool:
         """Whether groups of equal returns are replaced by new ones."""
-        return self.on_empty == "refill"
+        return self.on_empty == "dynamic_sampling"
 
     @property
     def drops_zero_variance(self) -> bool:
         """Whether groups of equal returns are no candidates."""
-        return self.refills or self.zero_variance == "drop"
+        return self.dynamic_sampling or self.zero_variance == "drop"
 
     @property
     def compares_trajectories(self) -> bool:
@@ -165,7 +165,7 @@ class Filter:
         """The rule that these keys describe.
 
         Args:
-            groups: P, groups of a step before any refill.
+            groups: P, groups of a step before any dynamic sampling.
             group_size: N, trajectories per group.
         """
         return Rule(
@@ -176,17 +176,17 @@ class Filter:
             drop_zero_variance=self.drops_zero_variance,
             min_trajectories=min(2, group_size),
             total=groups,
-            limit=self.target(groups) if self.refills else None,
+            limit=self.target(groups) if self.dynamic_sampling else None,
             cross_fit=self.cross_fit,
         )
 
     def target(self, groups: int) -> int:
-        """How many groups with different returns a refilled step should have: P unless the recipe says otherwise."""
-        return self.refill_groups or groups
+        """How many groups with different returns dynamic sampling aims at: P unless the recipe says otherwise."""
+        return self.dynamic_sampling_groups or groups
 
     def extra_groups(self, groups: int) -> int:
         """How many groups a step may generate in addition to its P: P more unless the recipe says otherwise."""
-        return (self.refill_limit or groups) if self.refills else 0
+        return (self.dynamic_sampling_limit or groups) if self.dynamic_sampling else 0
 
     def least_kept(self, groups: int) -> int:
         """The least number of groups that are kept if all are candidates; 1 where it depends on the scores."""

@@ -93,7 +93,7 @@ class RagenConfig:
 
         Raises:
             RecipeError: two of the following have a seed in common: `steps` training steps with all groups that a
-                refill may add, validation, and generalisation.
+                dynamic sampling may add, validation, and generalisation.
         """
         check_disjoint(self.seeds(steps))
 
@@ -138,11 +138,11 @@ class RagenConfig:
                 f"ragen.filter.value is {value:g} but a step has {groups} groups: "
                 "use fewer, or more groups in ragen.train.envs."
             )
-        if chosen.refills and chosen.target(groups) > groups + chosen.extra_groups(groups):
+        if chosen.dynamic_sampling and chosen.target(groups) > groups + chosen.extra_groups(groups):
             raise RecipeError(
-                f"ragen.filter.refill_groups is {chosen.target(groups)} but a step generates "
+                f"ragen.filter.dynamic_sampling_groups is {chosen.target(groups)} but a step generates "
                 f"{groups + chosen.extra_groups(groups)} groups at most (ragen.train.envs and "
-                "ragen.filter.refill_limit): raise the limit."
+                "ragen.filter.dynamic_sampling_limit): raise the limit."
             )
 
     @property

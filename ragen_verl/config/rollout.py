@@ -32,7 +32,7 @@ class Rollout:
     think: bool = Protocol.think
     action_sep: str = field(default=Protocol.action_sep, metadata=FILLED)
     format_penalty: float = field(default=Protocol.format_penalty, metadata=PENALTY)
-    max_tokens: int = field(default=Protocol.max_tokens, metadata=at_least(1))
+    stated_length: int = field(default=Protocol.stated_length, metadata=at_least(1))
     system_prompt: str = Protocol.system_prompt
     explain_invalid: bool = Protocol.explain_invalid
     response_length: int = field(default=400, metadata=at_least(1))

@@ -1,4 +1,6 @@
-"""Diagnostics of a run that collapses: indicators, drift, mutual information, gradient signal and the verdict.
+"""Diagnostics of a run that collapses, and the verdict.
+
+There are indicators, the train/inference mismatch, mutual information and the gradient signal.
 
 `@indicator` and `@cause` add to it from any package or file. The types that a rule takes and returns are here as well.
 """

@@ -17,15 +17,16 @@ from math import log, sqrt
 from ragen_verl.diagnostics.performance import BEST, SOLVED, Performance, performance, performance_by, solved
 from ragen_verl.diagnostics.registry import NOTE, WARNING, Evidence, cause
 from ragen_verl.diagnostics.series import ACCURACY, CHANCE, CONDITIONAL_ENTROPY, NOISE, PERFORMANCE, SKILL, Trace
+from ragen_verl.filter.scores import ZERO_STD
 from ragen_verl.names import (
     DISTINCT_WITHIN,
-    DRIFT,
     EFFECTIVE_SAMPLES,
     ENTROPY,
     FAILED,
     FIRST_ERROR,
     FORMAT_VALID,
     GRADIENT_NORM,
+    MISMATCH,
     NOT_FINITE,
     REASONING_WORDS,
     RETURN_EXCESS,
@@ -36,7 +37,6 @@ from ragen_verl.names import (
     TRAIN_SUCCESS,
     TRAIN_VALID,
 )
-from ragen_verl.numerics import ZERO_STD
 
 __all__ = [
     "entropy_collapse",
@@ -49,7 +49,7 @@ __all__ = [
     "selection_bias",
     "stale_samples",
     "template_collapse",
-    "train_rollout_drift",
+    "train_inference_mismatch",
     "variance_death",
 ]
 
@@ -274,7 +274,7 @@ _LENGTH_MEANINGFUL = 5.0  # words per turn at the start
 @cause(
     "length_collapse",
     reads=(REASONING_WORDS,),
-    advice="Reward or ask for reasoning (ragen.rollout.max_tokens), weaken length-dependent terms "
+    advice="Reward or ask for reasoning (ragen.rollout.stated_length), weaken length-dependent terms "
     "(loss_agg_mode token-mean), or set ragen.rollout.think to false if reasoning does not pay.",
 )
 def length_collapse(trace: Trace) -> Evidence | None:
@@ -318,21 +318,21 @@ def selection_bias(trace: Trace) -> Evidence | None:
     return Evidence(RETURN_EXCESS, None, total / len(excess), words, level)
 
 
-_DRIFT_MEAN = 0.05  # nats per token: bfloat16 kernels differ by about 0.01, wrong weights by more than 0.1
-_DRIFT_SHARE = 0.01  # of tokens beyond `diagnostics.drift.threshold`; single ones are rounding at low probabilities
-_DRIFT_TIMES = 2  # measurements in a row
+_MISMATCH_MEAN = 0.05  # nats per token: bfloat16 kernels differ by about 0.01, wrong weights by more than 0.1
+_MISMATCH_SHARE = 0.01  # of tokens beyond `mismatch.threshold`; single ones are rounding at low probabilities
+_MISMATCH_TIMES = 2  # measurements in a row
 
 
 @cause(
-    "train_rollout_drift",
-    reads=(f"{DRIFT}/mean", f"{DRIFT}/share"),
+    "train_inference_mismatch",
+    reads=(f"{MISMATCH}/mean", f"{MISMATCH}/share"),
     advice="Check that engine and trainer use one dtype, one temperature and the same weights; turn on "
     "algorithm.rollout_correction (rollout_is: token), or set its bypass_mode to false.",
 )
-def train_rollout_drift(trace: Trace) -> Evidence | None:
+def train_inference_mismatch(trace: Trace) -> Evidence | None:
     """The engine samples from another policy than the trainer updates; no baseline, as a fault can be there at once."""
-    for name, limit in ((f"{DRIFT}/mean", _DRIFT_MEAN), (f"{DRIFT}/share", _DRIFT_SHARE)):
-        now = min(trace[name].last(_DRIFT_TIMES), default=0.0)
+    for name, limit in ((f"{MISMATCH}/mean", _MISMATCH_MEAN), (f"{MISMATCH}/share", _MISMATCH_SHARE)):
+        now = min(trace[name].last(_MISMATCH_TIMES), default=0.0)
         if now >= limit:
             return Evidence(name, None, now, f"from {limit:g} on it is more than rounding")
     return None
@@ -346,7 +346,7 @@ _FEW_LEFT = 0.5  # of the samples; weights that are cut at 2 reach it when about
     "stale_samples",
     reads=(STALENESS_MEAN, EFFECTIVE_SAMPLES),
     advice="Lower trainer.v1.sampler.max_off_policy_threshold or num_warmup_batches (trainer.v1.colocate_async, or "
-    "separate_async with mode=separate), lower the learning rate, or train with mode=sync.",
+    "separate_async with mode=disaggregated), lower the learning rate, or train with mode=sync.",
 )
 def stale_samples(trace: Trace) -> Evidence | None:
     """Asynchronous training learns from what much older weights played; a note while performance is held."""

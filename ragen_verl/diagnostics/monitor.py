@@ -158,7 +158,7 @@ class Monitor:
 
 def _wrong(finding: Finding) -> bool:
     """Whether a finding is a fault of the set-up, which good results do not excuse."""
-    return finding.cause in ("train_rollout_drift", "not_finite", "episodes_failed")
+    return finding.cause in ("train_inference_mismatch", "not_finite", "episodes_failed")
 
 
 def judge(lines: Iterable[Mapping[str, Any]], config: MonitorConfig | None = None) -> Verdict:

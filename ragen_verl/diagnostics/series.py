@@ -9,11 +9,11 @@ from statistics import fmean, median
 from typing import Any
 
 from ragen_verl.names import (
-    DRIFT,
     EPISODES,
     GENERALISATION,
     HELD_OUT,
     HELD_OUT_SUCCESS,
+    MISMATCH,
     MUTUAL_INFORMATION,
     REWARD_MEAN,
     REWARD_STD,
@@ -40,8 +40,8 @@ WINDOW = 5  # steps: a median of five moves only when three of them do
 NOISE = 4.0  # a metric has to differ from its baseline by this many standard errors: a run is tested a thousand times
 # the same for metrics that are not measured at every step, in values instead of steps
 _SPARSE_BASELINE, _SPARSE_WINDOW = 3, 3
-_SPARSE = (f"{MUTUAL_INFORMATION}/", f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")
-_KEPT_APART = (f"{DRIFT}/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on the training environments
+_SPARSE = (f"{MUTUAL_INFORMATION}/", f"{MISMATCH}/", f"{HELD_OUT}/", f"{GENERALISATION}/")
+_KEPT_APART = (f"{MISMATCH}/", f"{HELD_OUT}/", f"{GENERALISATION}/")  # do not depend on the training environments
 
 # Measurements differ in the number of prompts, so accuracy is compared with its own chance: 0 is guessing.
 ACCURACY, CHANCE, SKILL = (f"{MUTUAL_INFORMATION}/retrieval_{name}" for name in ("accuracy", "chance", "skill"))

@@ -46,7 +46,7 @@ class Candidates:
             groups in the order of the batch and zeros.
         returns: raw returns of each group's trajectories that count, in the environment's unit: float64 (trajectories,)
             per group, each with at least one trajectory.
-        total: P, the number of groups that a step generates before any refill, candidates or not.
+        total: P, the number of groups that a step generates before any dynamic sampling, candidates or not.
         largest: whether the highest score ranks first.
     """
 

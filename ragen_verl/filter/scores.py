@@ -14,7 +14,14 @@ import numpy as np
 
 from ragen_verl.filter.registry import ENTROPY, LENGTH, score
 
-__all__ = ["Groups", "group_scores", "mean", "std", "total", "variance"]
+__all__ = ["ZERO_STD", "Groups", "group_scores", "mean", "std", "total", "variance"]
+
+ZERO_STD = 1e-6
+"""The returns of a group count as equal when their standard deviation is at most this.
+
+Rewards are float32, and at the size of an episode's return (10) their rounding error is 1e-6. A smaller difference is
+rounding: a group-relative advantage would magnify it, and a filter would keep a group that teaches nothing.
+"""
 
 
 @score("std", least=2)

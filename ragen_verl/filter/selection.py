@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ragen_verl.filter.registry import RETURN, SCORES, STRATEGIES, Candidates, Strategy, read_by
-from ragen_verl.filter.scores import Groups, group_scores, std
+from ragen_verl.filter.scores import ZERO_STD, Groups, group_scores, std
 from ragen_verl.names import RETURN_EXCESS, RETURN_EXCESS_ERROR, ROLLOUT
-from ragen_verl.numerics import ZERO_STD
 
 __all__ = ["Rule", "Selection", "select"]
 
@@ -29,7 +28,7 @@ class Rule:
         drop_zero_variance: groups with equal raw returns, or with an unknown standard deviation, are no candidates.
         min_trajectories: without a ranking, groups with fewer trajectories that count are left out while others remain:
             a group baseline over one return is that return itself. 1 where groups have one trajectory by design.
-        total: P, the groups of a step before any refill; None: those of the batch.
+        total: P, the groups of a step before any dynamic sampling; None: those of the batch.
         limit: at most this many candidates, earlier ones first; None for all.
         cross_fit: the returns of one half of a group decide whether its other half is kept; the halves are the
             trajectories with an even and with an odd rollout index.

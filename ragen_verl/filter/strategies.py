@@ -48,7 +48,7 @@ def everything(candidates: Candidates) -> slice:
 
 @strategy("top_k", can_be_empty=False)
 def top_k(candidates: Candidates, *, value: Annotated[float, Interval(gt=0, le=1)] = 0.25) -> slice:
-    """The first k = int(value * P), at least one; P counts the groups of a step, whatever a refill adds (StarPO-S)."""
+    """The first k = int(value * P), at least one; P is without what dynamic sampling adds (StarPO-S)."""
     return slice(0, max(1, keep_count(value, candidates.total)))
 
 

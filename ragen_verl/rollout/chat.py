@@ -49,15 +49,15 @@ class Answers(Protocol):
 class Chat:
     """The form of texts that the model reads, for records; in this base class it is the text itself."""
 
-    def preamble(self, system: str, head: str) -> tuple[str, str]:
-        """System message and task preamble as the model reads them."""
-        return self.shown(system), self.shown(head)
+    def task_prompt(self, system: str, task: str) -> tuple[str, str]:
+        """System message and task prompt as the model reads them."""
+        return self.shown(system), self.shown(task)
 
     def shown(self, user: str) -> str:
         """A message as the model reads it."""
         return user
 
-    def prefix(self, response: Sequence[Any]) -> str:
+    def prefill(self, response: Sequence[Any]) -> str:
         """The text before a response inside the model's message."""
         return ""
 
@@ -143,18 +143,18 @@ class ChatTokens(Chat):
 
     # -- for records --------------------------------------------------------------------------------------------------
 
-    def preamble(self, system: str, head: str) -> tuple[str, str]:
-        """System message and task preamble as the model reads them; without a system role the second holds both."""
-        system, head = super().preamble(system, head)
+    def task_prompt(self, system: str, task: str) -> tuple[str, str]:
+        """System message and task prompt as the model reads them; without a system role the second holds both."""
+        system, task = super().task_prompt(system, task)
         if not system or self._has_system_role:
-            return system, head
-        return "", f"{system}\n\n{head}" if head else system
+            return system, task
+        return "", f"{system}\n\n{task}" if task else system
 
     def shown(self, user: str) -> str:
         """A message without the control tokens that an environment wrote into it."""
         return self._disarm(user)
 
-    def prefix(self, response: Sequence[int]) -> str:
+    def prefill(self, response: Sequence[int]) -> str:
         """The prefill, with the white space after it where the template itself writes the tag."""
         return self._tag
 

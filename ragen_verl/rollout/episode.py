@@ -185,7 +185,7 @@ class _Episode:
     async def run(self) -> None:
         state, system, task = await self.env.reset(self.protocol)
         prompts = Prompts(self.context, self.protocol, self.chat, system, task)
-        self.trajectory.system, self.trajectory.head = self.chat.preamble(system, task)
+        self.trajectory.system, self.trajectory.task_prompt = self.chat.task_prompt(system, task)
         actions_left = self.env.budget
         for number in range(1, self.protocol.max_turns + 1):
             prompt = prompts.next(self.trajectory.turns, state, actions_left)
@@ -247,7 +247,7 @@ class _Episode:
             format_ok=parsed.format_ok,
             actions=parsed.actions,
             observation=state,
-            prefix=self.chat.prefix(response),
+            prefill=self.chat.prefill(response),
             generate_seconds=seconds,
         )
         self.trajectory.turns.append(turn)

@@ -47,7 +47,7 @@ class Protocol:
         max_actions: actions executed in one episode; None takes the environment's own budget.
         action_sep: separates actions inside an answer; "" makes the whole answer one action.
         format_penalty: added to a turn's reward, once, if the answer held an invalid action or no valid one.
-        max_tokens: the number in the "Max response length" sentence. It is not enforced; the engine's settings limit
+        stated_length: the number in the "Max response length" sentence. It is not enforced; the engine's settings limit
             the length of a sample.
         system_prompt: the system message; "" sends none.
         explain_invalid: tell the model in the next message that its answer was not valid (RAGEN-2).
@@ -68,7 +68,7 @@ class Protocol:
     max_actions: int | None = None
     action_sep: str = "||"
     format_penalty: float = -0.1
-    max_tokens: int = 100
+    stated_length: int = 100
     system_prompt: str = "You're a helpful assistant."
     explain_invalid: bool = False
 
@@ -77,7 +77,7 @@ class Protocol:
     tags: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        for name in ("max_turns", "max_actions_per_turn", "max_actions", "max_tokens"):
+        for name in ("max_turns", "max_actions_per_turn", "max_actions", "stated_length"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise RecipeError(f"{name} is {value}; set it to 1 or more.")
@@ -142,7 +142,7 @@ class Protocol:
         return (
             f"Turn {number}:\nState:\n{state}\n"
             f"You have {_count(actions_left)} left. Reply with {self.form} and nothing else. "
-            f"Max response length: {self.max_tokens} words (tokens)."
+            f"Max response length: {self.stated_length} words (tokens)."
         )
 
     def message(self, turns: Sequence[Turn], state: str, actions_left: int) -> str:

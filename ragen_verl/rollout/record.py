@@ -18,7 +18,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import opening
 from ragen_verl.rollout.trajectory import RECORD_SCHEMA, Trajectory, environment_of
 
-__all__ = ["COMMON", "Record", "answer", "decode", "encode", "messages", "preamble_key", "transcript"]
+__all__ = ["COMMON", "Record", "answer", "decode", "encode", "messages", "task_prompt_key", "transcript"]
 
 Record = Mapping[str, Any]
 
@@ -29,18 +29,18 @@ COMMON = tuple(Trajectory("", 0, 0).metrics())
 _NEEDED = {*("env_id", "seed", "rollout_index", "stop_reason", "success", "return", "excluded", "metrics", "turns")}
 
 
-def preamble_key(preamble: Mapping[str, str]) -> str:
-    """The key of a preamble in a row: 16 hexadecimal digits that are computed from its texts."""
-    text = json.dumps([preamble["system"], preamble["head"]]).encode()
+def task_prompt_key(texts: Mapping[str, str]) -> str:
+    """The key of a task prompt in a row: 16 hexadecimal digits computed from its texts (`system` and `head`)."""
+    text = json.dumps([texts["system"], texts["head"]]).encode()
     return blake2b(text, digest_size=8).hexdigest()
 
 
 def encode(record: Record) -> dict[str, Any]:
-    """A record as a row, with the key of the preamble."""
+    """A record as a row, with the key of the task prompt."""
     metrics = record["metrics"]
     return {
         **record,
-        "preamble": preamble_key(record["preamble"]) if record["preamble"] else "",
+        "preamble": task_prompt_key(record["preamble"]) if record["preamble"] else "",
         "error": record["error"] or "",
         "metrics": {name: metrics[name] for name in metrics if name in COMMON},
         "env_metrics": _text({name: metrics[name] for name in metrics if name not in COMMON}),
@@ -51,12 +51,12 @@ def encode(record: Record) -> dict[str, Any]:
     }
 
 
-def decode(row: Record, preambles: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+def decode(row: Record, task_prompts: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """A row as a record.
 
     Args:
         row: of this version or an older one; missing fields are None, and in turns "" and 0.
-        preambles: key -> texts; `preamble` is None where its key is not among them.
+        task_prompts: key -> texts; `preamble` is None where its key is not among them.
 
     Raises:
         RecipeError: the row is of a newer version, or is no trajectory.
@@ -81,7 +81,7 @@ def decode(row: Record, preambles: Mapping[str, Mapping[str, str]]) -> dict[str,
             for turn in row["turns"]
         ]
         del row["env_metrics"]
-        return row | {"preamble": preambles.get(row["preamble"])}
+        return row | {"preamble": task_prompts.get(row["preamble"])}
     except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise RecipeError(f"it is no trajectory ({type(error).__name__}: {error})") from error
 
@@ -90,25 +90,25 @@ def messages(record: Record, turn: int | None = None) -> list[dict[str, str]]:
     """The messages that the model saw before a turn, in chat format, each with `role` and `content`.
 
     Args:
-        record: a trajectory with its preamble.
+        record: a trajectory with its task prompt.
         turn: number of the turn. None takes the last one and adds the model's answer to it.
 
     Raises:
         RecipeError: the record has no turn, or does not contain what the model saw, because it is of an older version
-            or its preamble is missing.
+            or its task prompt is missing.
     """
-    turns, preamble = record["turns"], record.get("preamble")
+    turns, task = record["turns"], record.get("preamble")
     if not turns:
         raise RecipeError("This trajectory has no turn, so there are no messages.")
-    if preamble is None:
+    if task is None:
         raise RecipeError(
             f"This record (schema {record['schema']}) does not say what the model saw: it was written before version 3 "
             "of the record, or preambles.jsonl is not beside it."
         )
     last = turns[-1 if turn is None else turn - 1]
     shown = turns[last["shown_from"] - 1 : last["turn"]]
-    found = [_message("system", preamble["system"])] if preamble["system"] else []
-    found.append(_message("user", opening(preamble["head"], shown[0]["user"])))
+    found = [_message("system", task["system"])] if task["system"] else []
+    found.append(_message("user", opening(task["head"], shown[0]["user"])))
     for before, after in pairwise(shown):
         found += [answer(before), _message("user", after["user"])]
     return found if turn is not None else [*found, answer(last)]

@@ -113,9 +113,9 @@ class Turn:
         effective: whether an executed action had an effect.
         infos: the environment's info for each executed action.
         observation: the observation after the last executed action; `state` if there was none.
-        user: the message before the response, as the model read it, without system message and preamble.
+        user: the message before the response, as the model read it, without system message and task prompt.
         shown_from: the number of the oldest turn whose messages the prompt showed.
-        prefix: the text before `text` in the model's message: the forced tag.
+        prefill: the text before `text` in the model's message; the column `prefix` of a record.
         generate_seconds, env_seconds: wall-clock time of waiting for the engine, for the environment.
     """
 
@@ -138,7 +138,7 @@ class Turn:
     observation: str = ""
     user: str = ""
     shown_from: int = 1
-    prefix: str = ""
+    prefill: str = ""
     generate_seconds: float = 0.0
     env_seconds: float = 0.0
 
@@ -160,7 +160,7 @@ class Turn:
             "shown_from": self.shown_from,
             "user": self.user,
             "state": self.state,
-            "prefix": self.prefix,
+            "prefix": self.prefill,
             "response": self.text,
             "reasoning": self.think,
             "actions": list(self.actions),
@@ -204,7 +204,7 @@ class Trajectory:
             environment.
         row_per_turn: whether every turn is a training row with its own prompt; otherwise one row holds all turns.
         env_name: the environment's name in metrics, where it is not its id.
-        system, head: the system message and the task preamble, as the model read them.
+        system, task_prompt: the system message and the task prompt, as the model read them; in a record `preamble`.
         protocol: the version of the prompts' wording.
         started: its start, in seconds since 1970.
     """
@@ -222,7 +222,7 @@ class Trajectory:
     row_per_turn: bool = False
     env_name: str | None = None
     system: str = ""
-    head: str = ""
+    task_prompt: str = ""
     protocol: int = 0
     started: float = 0.0
 
@@ -298,7 +298,7 @@ class Trajectory:
             "schema": RECORD_SCHEMA,
             "package": _PACKAGE,
             "protocol": self.protocol,
-            "preamble": {"system": self.system, "head": self.head},
+            "preamble": {"system": self.system, "head": self.task_prompt},
             "env_id": self.env_id,
             "env": self.env_name or self.env_id,
             "seed": self.seed,

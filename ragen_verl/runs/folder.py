@@ -4,7 +4,7 @@ config.yaml         the resolved configuration
 versions.json       packages, Python, machine
 metrics.jsonl       one object per logged step, `step` and verl's and RAGEN's metric names
 trajectories/       {train,val}/{step:06d}.jsonl, one trajectory a line (`ragen_verl.runs.trajectories`)
-preambles.jsonl     their system messages and task preambles, each once
+preambles.jsonl     their system messages and task prompts, each once
 checkpoints/        verl's own
 verdict.json        what the diagnostics found (`Verdict.record`)
 kept/               checkpoints that stay: best, before_warning
@@ -49,7 +49,7 @@ from ragen_verl.names import (
 )
 from ragen_verl.runs import disk
 from ragen_verl.runs.cause import cause
-from ragen_verl.runs.trajectories import PREAMBLES, Preambles, write
+from ragen_verl.runs.trajectories import TASK_PROMPTS, TaskPrompts, write
 
 __all__ = ["RunFolder", "checkpoint_of", "checkpoints_in", "explain_weightless", "mapping", "versions"]
 
@@ -84,7 +84,7 @@ class RunFolder:
         self.log_file = self.path / "log.txt"
         self.phase = self.path / "phase.txt"
         self.evaluation = self.path / "evaluation.json"
-        self.preambles = Preambles(self.path / PREAMBLES)
+        self.task_prompts = TaskPrompts(self.path / TASK_PROMPTS)
         self.wanted = self.path / "checkpoint_wanted"  # asks for a checkpoint at the end of the step
 
     @property
@@ -141,7 +141,7 @@ class RunFolder:
     def write_trajectories(self, split: str, step: int, records: Iterable[dict[str, Any]]) -> None:
         """Write one trajectory on each line; a step that is played again replaces its file."""
         placed = ({"kept": False} | record | {"split": split, "step": step} for record in records)
-        write(self.trajectories(split) / f"{step:06d}.jsonl", placed, self.preambles)
+        write(self.trajectories(split) / f"{step:06d}.jsonl", placed, self.task_prompts)
 
     def write_evaluation(self, step: int, metrics: dict[str, Any]) -> None:
         """Write the held-out results of an evaluation without training."""

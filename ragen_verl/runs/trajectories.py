@@ -1,7 +1,7 @@
 """The saved trajectories of runs and evaluations, as an iterator: `read(path, split="val", success=False)`.
 
 A run's folder has `trajectories/SPLIT/STEP.jsonl`, the folder of an evaluation's policy has `episodes.jsonl`. Beside
-them `preambles.jsonl` has the system messages and task preambles, each once. A line that cannot be read is left out
+them `preambles.jsonl` has the system messages and task prompts, each once. A line that cannot be read is left out
 with a warning.
 """
 
@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.rollout.record import COMMON, decode, encode, messages, preamble_key
+from ragen_verl.rollout.record import COMMON, decode, encode, messages, task_prompt_key
 from ragen_verl.rollout.trajectory import plain
 from ragen_verl.runs import disk
 
 __all__ = [
     "EPISODES",
-    "PREAMBLES",
-    "Preambles",
+    "TASK_PROMPTS",
     "Record",
+    "TaskPrompts",
     "TrajectoryWarning",
     "appending",
     "features",
@@ -38,7 +38,7 @@ __all__ = [
 Record = dict[str, Any]
 
 EPISODES = "episodes.jsonl"
-PREAMBLES = "preambles.jsonl"
+TASK_PROMPTS = "preambles.jsonl"
 
 
 class TrajectoryWarning(UserWarning):
@@ -118,10 +118,10 @@ def read_file(file: Path, broken: Callable[[str], None] | None = None) -> Iterat
         broken: called with a sentence about each line that is left out; None gives a warning.
     """
     broken = broken or _warn
-    preambles, at = _preambles_for(file), _place(file)
+    task_prompts, at = _task_prompts_for(file), _place(file)
     for number, row in _rows(file, broken):
         try:
-            record = decode(row, preambles)
+            record = decode(row, task_prompts)
         except RecipeError as error:
             broken(f"{file}, line {number}, is left out: {error}.")
             continue
@@ -131,7 +131,7 @@ def read_file(file: Path, broken: Callable[[str], None] | None = None) -> Iterat
         yield record
 
 
-def write(file: Path, records: Iterable[Record], preambles: Preambles) -> None:
+def write(file: Path, records: Iterable[Record], task_prompts: TaskPrompts) -> None:
     """Write a file of trajectories in one piece: whoever reads sees the old file or the new one.
 
     Raises:
@@ -143,17 +143,17 @@ def write(file: Path, records: Iterable[Record], preambles: Preambles) -> None:
         with disk.naming(file):
             with beside.open("w", encoding="utf-8") as out:
                 for record in records:
-                    out.write(line(record, preambles))
+                    out.write(line(record, task_prompts))
             os.replace(beside, file)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
 
 
-def line(record: Record, preambles: Preambles) -> str:
-    """A record as a line of a file; its preamble is added to `preambles`."""
+def line(record: Record, task_prompts: TaskPrompts) -> str:
+    """A record as a line of a file; its task prompt is added to `task_prompts`."""
     if record["preamble"]:
-        preambles.add(record["preamble"])
+        task_prompts.add(record["preamble"])
     return json.dumps(encode(record), ensure_ascii=False) + "\n"
 
 
@@ -169,11 +169,11 @@ def appending(file: Path) -> IO[str]:
     return file.open("a", encoding="utf-8")
 
 
-class Preambles:
-    """The system messages and task preambles of a folder, each on one line: `{"key", "system", "head"}`.
+class TaskPrompts:
+    """The system messages and task prompts of a folder, each on one line: `{"key", "system", "head"}`.
 
     Args:
-        file: the file, which is created with the first preamble.
+        file: the file, which is created with the first task prompt.
     """
 
     def __init__(self, file: Path) -> None:
@@ -188,13 +188,13 @@ class Preambles:
             self._known = {row.pop("key"): row for _, row in rows if {"key", "system", "head"} <= set(row)}
         return self._known
 
-    def add(self, preamble: Mapping[str, str]) -> None:
-        """Add a preamble to the file if it is new."""
-        key = preamble_key(preamble)
+    def add(self, texts: Mapping[str, str]) -> None:
+        """Add a task prompt to the file if it is new."""
+        key = task_prompt_key(texts)
         if key not in self.known:
             with disk.naming(self._file), appending(self._file) as out:
-                out.write(json.dumps({"key": key, **preamble}, ensure_ascii=False) + "\n")
-            self._known[key] = dict(preamble)
+                out.write(json.dumps({"key": key, **texts}, ensure_ascii=False) + "\n")
+            self._known[key] = dict(texts)
 
 
 def features(*, tokens: bool = False, evaluation: bool = False) -> Any:
@@ -266,9 +266,9 @@ def _place(file: Path) -> dict[str, Any]:
     return {}
 
 
-def _preambles_for(file: Path) -> Mapping[str, Mapping[str, str]]:
-    found = (folder / PREAMBLES for folder in file.absolute().parents[:3])
-    return next((Preambles(one).known for one in found if one.is_file()), {})
+def _task_prompts_for(file: Path) -> Mapping[str, Mapping[str, str]]:
+    found = (folder / TASK_PROMPTS for folder in file.absolute().parents[:3])
+    return next((TaskPrompts(one).known for one in found if one.is_file()), {})
 
 
 def _warn(text: str) -> None:

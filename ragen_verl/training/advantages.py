@@ -2,8 +2,8 @@
 
 verl uses its own functions for `gae` and `grpo`, and passes to any other estimator only rewards, mask and group labels
 (trainer/ppo/ray_trainer.py:187-282). So one function is registered with verl. For the time of one computation,
-`estimating` puts its name into the config and keeps the missing data: the name of the real estimator, the rows of each
-trajectory, the mask as sampled, the critic's values, the states of the turns. verl handles estimators that others
+`own_estimator` puts its name into the config and keeps the missing data: the name of the real estimator, the rows of
+each trajectory, the mask as sampled, the critic's values, the states of the turns. verl handles estimators that others
 registered with it.
 """
 
@@ -27,9 +27,9 @@ from ragen_verl.names import ESTIMATOR
 from ragen_verl.training import data_plane
 from ragen_verl.training.batch import RowKey, TrajectoryBatch, indices
 from ragen_verl.training.data_plane import Batch
-from ragen_verl.training.overrides import configured
+from ragen_verl.training.overrides import temporarily
 
-__all__ = ["Context", "estimating", "halved", "register", "using"]
+__all__ = ["Context", "halves_as_groups", "own_estimator", "register", "using"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ def register(register_adv_est: Callable) -> None:
 
 
 @contextmanager
-def estimating(config: DictConfig, advantage: Advantage, batch: Batch, trajectories: TrajectoryBatch) -> Iterator[None]:
+def own_estimator(
+    config: DictConfig, advantage: Advantage, batch: Batch, trajectories: TrajectoryBatch
+) -> Iterator[None]:
     """A context in which verl computes advantages on `batch` with the recipe's estimator.
 
     It changes nothing for an estimator that is registered only with verl.
@@ -92,7 +94,7 @@ def estimating(config: DictConfig, advantage: Advantage, batch: Batch, trajector
         states=trajectories.states(batch.keys) if estimator.needs_states else None,
         ends=trajectories.ends(batch.keys),
     )
-    with using(context), configured(config.algorithm, adv_estimator=ESTIMATOR):
+    with using(context), temporarily(config.algorithm, adv_estimator=ESTIMATOR):
         yield
 
 
@@ -107,8 +109,8 @@ def using(context: Context) -> Iterator[None]:
 
 
 @contextmanager
-def halved(wanted: bool) -> Iterator[None]:
-    """A context inside `estimating` or `using` in which the two halves of cross-fitting are groups of their own.
+def halves_as_groups(wanted: bool) -> Iterator[None]:
+    """A context inside `own_estimator` or `using` in which the two halves of cross-fitting are groups of their own.
 
     If both halves are kept, a baseline over both would contain the returns by which the other half was chosen.
     """

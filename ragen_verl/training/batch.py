@@ -122,7 +122,7 @@ class TrajectoryBatch:
 
 
 class TrajectoryReader:
-    """A reader of a step's rows in the data plane; it reads each once, for the refill and for the filter after it."""
+    """A reader of a step's rows in the data plane; it reads each once, for dynamic sampling and for the filter."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Mapping[str, Any]] = {}

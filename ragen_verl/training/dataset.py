@@ -27,8 +27,8 @@ class EnvDataset(Dataset):
 
     Row `i` of training belongs to step `i // P + 1` and has the seed `train.seed + i` (RAGEN's `seed.train`); that step
     and the position in it determine the environment and its arguments. So the number of groups drawn so far, which
-    verl's data loader saves and restores, determines the next group. Where a refill draws more than P groups in a step,
-    the rows, and with them a schedule, are ahead of the training steps by as many.
+    verl's data loader saves and restores, determines the next group. Where dynamic sampling draws more than P groups in
+    a step, the rows, and with them a schedule, are ahead of the training steps by as many.
 
     Validation is the fixed seeds `val.seed + i`, once, and after them `generalisation.seed + i` where the recipe has
     that split.

@@ -1,8 +1,8 @@
 """Send weights from the trainer to engines on other devices over gloo: verl's checkpoint engine "gloo".
 
 verl 0.9.1 has such engines for NCCL, NIXL and others, which need a GPU and packages of their own. This one needs only
-torch, goes over host memory, and works between machines. `mode=separate` uses it unless a recipe says otherwise; verl
-imports this module through `actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module`.
+torch, goes over host memory, and works between machines. `mode=disaggregated` uses it unless a recipe says otherwise;
+verl imports this module through `actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module`.
 """
 
 from __future__ import annotations

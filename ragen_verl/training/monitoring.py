@@ -21,8 +21,8 @@ from ragen_verl.diagnostics.table import verdict_table
 from ragen_verl.names import HELD_OUT_SUCCESS
 from ragen_verl.runs.folder import RunFolder, checkpoint_of, checkpoints_in
 from ragen_verl.training.batch import TrajectoryBatch
+from ragen_verl.training.batch_mismatch import batch_mismatch
 from ragen_verl.training.data_plane import Batch
-from ragen_verl.training.drift import batch_drift
 from ragen_verl.training.probes import MutualInformationProbe, gradient_signal
 
 __all__ = ["TrainingMonitor"]
@@ -59,14 +59,14 @@ class TrainingMonitor:
         """The metrics of all trajectories of a step, before any is dropped."""
         return self.indicators(played.records) | self.information(trainer, batch, played)
 
-    def drift(self, trainer: Any, batch: Batch) -> dict[str, float]:
+    def mismatch(self, trainer: Any, batch: Batch) -> dict[str, float]:
         """The distance between trainer's and engine's log-probabilities; call it once the old ones are known."""
         rollout, correction = trainer.config.actor_rollout_ref.rollout, trainer.config.algorithm.rollout_correction
         bypass = bool(correction and correction.get("bypass_mode", False))
-        if not (rollout.calculate_log_probs and self.config.drift.due(trainer.global_steps, bypass)):
+        if not (rollout.calculate_log_probs and self.config.mismatch.due(trainer.global_steps, bypass)):
             return {}
         actor = trainer.actor_rollout_wg if bypass else None
-        return batch_drift(batch, trainer.global_steps, self.config.drift.threshold, actor, rollout.temperature)
+        return batch_mismatch(batch, trainer.global_steps, self.config.mismatch.threshold, actor, rollout.temperature)
 
     def gradients(self, trainer: Any, batch: Batch, trained: TrajectoryBatch) -> dict[str, float]:
         """Gradient norms by reward variance; call it once advantages are known."""

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, open_dict
 from ragen_verl.config import RagenConfig
 from ragen_verl.names import ACTOR, SAMPLER
 
-__all__ = ["WorkerGroupProxy", "carrying", "complete", "configured", "kl_over_real_rows"]
+__all__ = ["WorkerGroupProxy", "complete", "kl_over_real_rows", "temporarily", "with_extra_info"]
 
 
 def complete(config: DictConfig, ragen: RagenConfig, mode: str) -> None:
@@ -27,19 +27,19 @@ def complete(config: DictConfig, ragen: RagenConfig, mode: str) -> None:
         config.trainer.v1.trainer_mode = mode  # verl takes every name but sync for asynchronous
         chosen.custom_sampler = {"path": f"pkg://{SAMPLER}", "name": "sampler"}
         chosen.sampler_kwargs = {
-            "target": rule.target(groups) if rule.refills else None,
+            "target": rule.target(groups) if rule.dynamic_sampling else None,
             "limit": rule.extra_groups(groups),
             "sync_refill_failed_groups": chosen.sync_refill_failed_groups,
         }
-        if rule.refills:
-            config.data.gen_batch_size = 1  # a refill takes any number of groups from the data stream
+        if rule.dynamic_sampling:
+            config.data.gen_batch_size = 1  # dynamic sampling takes any number of groups from the data stream
         if config.critic.use_dynamic_bsz and "ppo_infer_max_token_len_per_gpu" not in config.critic:
             # verl's critic reads the tokens of a pass from this key alone (trainer_base.py:267)
             config.critic.ppo_infer_max_token_len_per_gpu = config.critic.ppo_max_token_len_per_gpu
 
 
 @contextmanager
-def configured(block: DictConfig, **values: Any) -> Iterator[None]:
+def temporarily(block: DictConfig, **values: Any) -> Iterator[None]:
     """A context in which these keys of a block of verl's config have these values."""
     before = {key: block[key] for key in values}
     block.update(values)
@@ -73,7 +73,7 @@ class WorkerGroupProxy:
 
 
 @contextmanager
-def carrying(trainer: Any, group: str, **values: Any) -> Iterator[None]:
+def with_extra_info(trainer: Any, group: str, **values: Any) -> Iterator[None]:
     """A context in which calls of the trainer's worker group `group` carry these values; None is left out."""
     workers = getattr(trainer, group)
     given = {key: value for key, value in values.items() if value is not None}

@@ -13,7 +13,7 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.training.batch import TrajectoryBatch, weigh_advantages
 from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.losses import TURN_MEAN, turn_weights
-from ragen_verl.training.overrides import carrying, configured
+from ragen_verl.training.overrides import temporarily, with_extra_info
 from ragen_verl.training.step_plan import ModelPass, StepPlan
 
 __all__ = ["Planner", "passes", "turns_weighed_here"]
@@ -64,9 +64,9 @@ class Planner:
         with ExitStack() as stack:
             if updated is not None:
                 values["global_batch_size"] = plan.rows_per_update(name)
-                stack.enter_context(configured(updated, ppo_mini_batch_size=plan.padded // one.updates))
-                stack.enter_context(configured(self.config.actor_rollout_ref.rollout, n=1))
-            stack.enter_context(carrying(trainer, group, **values))
+                stack.enter_context(temporarily(updated, ppo_mini_batch_size=plan.padded // one.updates))
+                stack.enter_context(temporarily(self.config.actor_rollout_ref.rollout, n=1))
+            stack.enter_context(with_extra_info(trainer, group, **values))
             yield
 
     def weigh(self, batch: Batch) -> None:
@@ -78,7 +78,7 @@ class Planner:
             weigh_advantages(batch, lambda mask: factor * mask)
 
     def loss_scale(self) -> float:
-        """The kept share of a step's P * N trajectories, or its square root; at most 1, also after a refill."""
+        """The kept share of a step's P * N trajectories, or its square root; at most 1, also with dynamic sampling."""
         if self.ragen.filter.loss_scaling == "none":
             return 1.0
         step = self.ragen.train.groups * self.config.actor_rollout_ref.rollout.n
@@ -90,7 +90,7 @@ def turns_weighed_here(config: DictConfig) -> AbstractContextManager[None]:
     """A context for the start of the workers, whose loss does not know where turns end: `Planner.weigh` weighs them."""
     policy_loss = config.actor_rollout_ref.actor.policy_loss
     mode = "vanilla" if policy_loss.loss_mode == TURN_MEAN else policy_loss.loss_mode
-    return configured(policy_loss, loss_mode=mode)
+    return temporarily(policy_loss, loss_mode=mode)
 
 
 def passes(config: DictConfig, ragen: RagenConfig, kept: int, *, reference: bool, critic: bool) -> dict[str, ModelPass]:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ragen_verl.config import RagenConfig
 from ragen_verl.names import ACTOR, ENTROPY, FIRST_ERROR, GENERALISATION, HELD_OUT, TRAIN
 from ragen_verl.rollout.metrics import summarize
-from ragen_verl.rollout.recurrence import InitialStates
+from ragen_verl.rollout.overlap import InitialStates
 from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.plots import learning_curve

@@ -1,4 +1,4 @@
-"""The sampler that verl builds for every trainer (`trainer.v1.sampler.custom_sampler`): its own buffer with a refill.
+"""The sampler that verl builds for every trainer (`trainer.v1.sampler.custom_sampler`), with dynamic sampling.
 
 A step generates more groups until enough of them are informative, up to a limit. A group is informative if the raw
 returns of its trajectories differ; otherwise no trajectory is better than another. This is DAPO's dynamic sampling
@@ -18,13 +18,13 @@ from typing import Any
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 
 from ragen_verl.filter import group_scores
+from ragen_verl.filter.scores import ZERO_STD
 from ragen_verl.names import ROLLOUT
-from ragen_verl.numerics import ZERO_STD
 from ragen_verl.training.batch import TrajectoryReader
 from ragen_verl.training.data_plane import Batch, joined
 from ragen_verl.training.oldest_groups import OldestGroups
 
-__all__ = ["AsynchronousSampler", "Refill", "SynchronousSampler", "informative", "round_size", "sampler"]
+__all__ = ["AsynchronousSampler", "DynamicSampling", "SynchronousSampler", "informative", "round_size", "sampler"]
 
 _POLL_SECONDS = 0.02  # verl's own is two seconds
 
@@ -48,7 +48,7 @@ def round_size(missing: int, found: int, generated: int, most: int) -> int:
     return min(most, math.ceil(missing * (generated + 1) / (found + 1)))
 
 
-class Refill:
+class DynamicSampling:
     """Adds further groups to the training samples of a buffer of verl's; it comes before the buffer among the bases.
 
     Args:
@@ -67,7 +67,7 @@ class Refill:
 
         Returns:
             The rows of all groups, informative or not, and verl's metrics with `rollout/groups_generated` and
-            `rollout/refill_rounds` added.
+            `rollout/dynamic_sampling_rounds` added.
         """
         batch, metrics = super().sample(global_steps, partition_id, batch_size)  # type: ignore[misc]
         if partition_id == "val" or self.target is None:
@@ -79,7 +79,7 @@ class Refill:
             more, _ = super().sample(global_steps, partition_id, size)  # type: ignore[misc]
             generated, rounds, found = generated + size, rounds + 1, found + self.count(more)
             batch = joined(batch, more)
-        return batch, metrics | {f"{ROLLOUT}/groups_generated": generated, f"{ROLLOUT}/refill_rounds": rounds}
+        return batch, metrics | {f"{ROLLOUT}/groups_generated": generated, f"{ROLLOUT}/dynamic_sampling_rounds": rounds}
 
     def count(self, batch: Batch) -> int:
         """The number of informative groups among the rows of a batch."""
@@ -87,15 +87,15 @@ class Refill:
         return informative(played.returns, list(played.groups), played.excluded)
 
 
-class SynchronousSampler(Refill, ReplayBuffer):
+class SynchronousSampler(DynamicSampling, ReplayBuffer):
     """Hands over the groups of a step when all have ended."""
 
 
-class AsynchronousSampler(Refill, OldestGroups):
+class AsynchronousSampler(DynamicSampling, OldestGroups):
     """Hands over the oldest groups that have ended."""
 
 
-def sampler(*, trainer_mode: str, sampler_kwargs: Mapping[str, Any], **verls: Any) -> Refill:
+def sampler(*, trainer_mode: str, sampler_kwargs: Mapping[str, Any], **verls: Any) -> DynamicSampling:
     """Build the sampler of a mode; the arguments are those that verl passes to its custom samplers."""
     kind = SynchronousSampler if trainer_mode == "sync" else AsynchronousSampler
     verls |= {"trainer_mode": trainer_mode, "sampler_kwargs": sampler_kwargs}

@@ -44,7 +44,7 @@ def samples(records: Sequence[Record], most: int) -> list[tuple[str, str, float]
     """Trajectories for verl's table: the first messages, the rest of the episode, the return.
 
     Args:
-        records: those of one evaluation, with their preambles; every evaluation has the same initial states.
+        records: those of one evaluation, with their task prompts; every evaluation has the same initial states.
         most: how many to show; they are spread evenly over environments and seeds, and are the same at every
             evaluation.
     """

@@ -1,4 +1,4 @@
-"""verl's trainer with filter, refill, update sizes, metrics and the run's folder added at its hooks.
+"""verl's trainer with filter, dynamic sampling, update sizes, metrics and the run's folder added at its hooks.
 
 The rest is verl's (trainer/ppo/v1/trainer_base.py). Overridden methods have verl's names, and their docstrings say what
 they add. A recorder, a selector and a planner do the work, and verl builds the sampler (`ragen_verl.training.sampler`).
@@ -18,7 +18,7 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.names import SECONDS
 from ragen_verl.runs.checkpoints import Wanted, prune, saving, settle
 from ragen_verl.runs.folder import checkpoint_of, explain_weightless
-from ragen_verl.training.advantages import estimating, halved
+from ragen_verl.training.advantages import halves_as_groups, own_estimator
 from ragen_verl.training.batch import keep_rows
 from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.nodes import check_nodes
@@ -134,7 +134,7 @@ class AgentTrainer(PPOTrainer):
         """Use micro-batches that divide the rows, and measure the distance from the engine's log-probabilities."""
         with self._cut("old_log_prob", "actor_rollout_wg"):
             batch = super()._compute_old_log_prob(batch, metrics)
-            metrics |= self.monitor.drift(self, batch)
+            metrics |= self.monitor.mismatch(self, batch)
         return batch
 
     def _compute_ref_log_prob(self, batch: Batch, metrics: dict) -> Batch:
@@ -153,8 +153,8 @@ class AgentTrainer(PPOTrainer):
         """Use the estimators of this package, and average the KL in the reward over real rows, without padding."""
         plan = self.planner.plan
         with (
-            estimating(self.config, self.ragen.advantage, batch, plan.trajectories),
-            halved(self.ragen.filter.cross_fit),
+            own_estimator(self.config, self.ragen.advantage, batch, plan.trajectories),
+            halves_as_groups(self.ragen.filter.cross_fit),
             kl_over_real_rows(self, metrics, plan.rows, plan.padded),
         ):
             batch = super()._compute_advantage(batch, metrics)

@@ -11,11 +11,11 @@ from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.names import ASYNC_TRAINER, SEPARATE_TRAINER, TRAINER
-from ragen_verl.training.overrides import configured
+from ragen_verl.names import ASYNC_TRAINER, DISAGGREGATED_TRAINER, TRAINER
+from ragen_verl.training.overrides import temporarily
 from ragen_verl.training.trainer import AgentTrainer
 
-__all__ = ["RagenAsyncTrainer", "RagenSeparateTrainer", "RagenTrainer"]
+__all__ = ["RagenAsyncTrainer", "RagenDisaggregatedTrainer", "RagenTrainer"]
 
 
 @register_trainer(TRAINER)
@@ -36,9 +36,9 @@ class RagenAsyncTrainer(AgentTrainer, PPOTrainerColocateAsync):
     mode = "colocate_async"
 
 
-@register_trainer(SEPARATE_TRAINER)
-class RagenSeparateTrainer(AgentTrainer, PPOTrainerSeparateAsync):
-    """`trainer.v1.trainer_mode: ragen_separate`: the engine has devices of its own and plays while the trainer trains.
+@register_trainer(DISAGGREGATED_TRAINER)
+class RagenDisaggregatedTrainer(AgentTrainer, PPOTrainerSeparateAsync):
+    """`trainer.v1.trainer_mode: ragen_disaggregated`: the engine has its own devices and plays during training.
 
     The trainer's devices have no engine. Weights are pushed after every step.
     """
@@ -48,7 +48,7 @@ class RagenSeparateTrainer(AgentTrainer, PPOTrainerSeparateAsync):
     def __init__(self, config: DictConfig) -> None:
         # verl asserts that a step is made of whole PPO mini-batches of which each is sampled alone; here a step is
         # sampled as one and then divided as the recipe says
-        with configured(config.actor_rollout_ref.actor, ppo_mini_batch_size=config.data.train_batch_size):
+        with temporarily(config.actor_rollout_ref.actor, ppo_mini_batch_size=config.data.train_batch_size):
             super().__init__(config)
 
     def init(self) -> None:
@@ -67,7 +67,7 @@ def _check_devices(config: DictConfig) -> None:
     there = int(ray.cluster_resources().get(get_platform().ray_resource_name(), 0))
     if training + playing > there:
         raise RecipeError(
-            f"mode=separate needs {training} + {playing} devices (trainer.nnodes x n_gpus_per_node and the same of "
-            f"actor_rollout_ref.rollout) and the cluster has {there}: lower them, or use mode=async, in which trainer "
-            "and engine share devices."
+            f"mode=disaggregated needs {training} + {playing} devices (trainer.nnodes x n_gpus_per_node and the same "
+            f"of actor_rollout_ref.rollout) and the cluster has {there}: lower them, or use mode=async, in which "
+            "trainer and engine share devices."
         )

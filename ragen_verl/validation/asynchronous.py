@@ -1,4 +1,4 @@
-"""Check the trainer of a recipe, and the settings that asynchronous training (`mode=async`, `mode=separate`) needs.
+"""Check a recipe's trainer, and the settings that asynchronous training (`mode=async`, `mode=disaggregated`) needs.
 
 verl's asynchronous trainers would accept nearly everything that is refused here. They would then learn something else,
 lose episodes without a message, or wait for ever.
@@ -14,15 +14,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.errors import RecipeError, adding_package
-from ragen_verl.names import ASYNC_TRAINER, SAMPLER, SEPARATE_TRAINER, TRAINER
+from ragen_verl.names import ASYNC_TRAINER, DISAGGREGATED_TRAINER, SAMPLER, TRAINER
 
 __all__ = ["check_trainer", "warmup_steps"]
 
 _MODE = "trainer.v1.trainer_mode"
-_NAMES = {ASYNC_TRAINER: "async", SEPARATE_TRAINER: "separate"}  # trainer -> mode
+_NAMES = {ASYNC_TRAINER: "async", DISAGGREGATED_TRAINER: "disaggregated"}  # trainer -> mode
 _WARMUPS = {
     ASYNC_TRAINER: "trainer.v1.colocate_async.num_warmup_batches",
-    SEPARATE_TRAINER: "trainer.v1.separate_async.num_warmup_batches",
+    DISAGGREGATED_TRAINER: "trainer.v1.separate_async.num_warmup_batches",
 }
 _ENGINE = "actor_rollout_ref.rollout"
 _WEIGHTS = ("token", "sequence")
@@ -54,7 +54,7 @@ _NEEDED = {
 
 
 # the same for an engine with devices of its own
-_NEEDED_TO_SEPARATE = {
+_NEEDED_TO_DISAGGREGATE = {
     "actor_rollout_ref.hybrid_engine": (False, "nobody would use a second engine on the trainer's devices"),
     "trainer.v1.separate_async.parameter_sync_step": (1, "the filter needs whole steps"),
     "trainer.v1.separate_async.hybrid_rollout.enable_switch": (
@@ -75,22 +75,22 @@ def check_trainer(config: DictConfig) -> None:
         known = ", ".join(map(repr, (TRAINER, *_NAMES)))
         raise RecipeError(
             f"{_MODE} is {found!r} but a recipe with a ragen block needs one of {known}: leave it out, and use "
-            "mode=async or mode=separate for asynchronous training."
+            "mode=async or mode=disaggregated for asynchronous training."
         )
     chosen = config.trainer.v1.sampler
     if (chosen.custom_sampler.path or chosen.sampler_kwargs) and chosen.custom_sampler.path != f"pkg://{SAMPLER}":
         raise RecipeError(
             "trainer.v1.sampler.custom_sampler or sampler_kwargs is set but the trainers of ragen_verl bring their own "
-            "sampler, which filter and refill need: leave both out."
+            "sampler, which filter and dynamic sampling need: leave both out."
         )
     if found in _NAMES:
         _check_asynchronous(config, _NAMES[found], _WARMUPS[found])
-    if found == SEPARATE_TRAINER:
-        _check_separate(config)
+    if found == DISAGGREGATED_TRAINER:
+        _check_disaggregated(config)
     elif not OmegaConf.select(config, "actor_rollout_ref.hybrid_engine"):
         raise RecipeError(
             "actor_rollout_ref.hybrid_engine is false but the engine shares the trainer's devices: leave it out, or "
-            "use mode=separate."
+            "use mode=disaggregated."
         )
 
 
@@ -118,21 +118,21 @@ def _check_asynchronous(config: DictConfig, mode: str, warmup: str) -> None:
         raise RecipeError(f"{warmup} is {_yaml(steps)} but has to be 0 or more: steps of groups in flight beforehand.")
 
 
-def _check_separate(config: DictConfig) -> None:
-    _check_needed(config, "separate", _NEEDED_TO_SEPARATE)
+def _check_disaggregated(config: DictConfig) -> None:
+    _check_needed(config, "disaggregated", _NEEDED_TO_DISAGGREGATE)
     engine = config.actor_rollout_ref.rollout
     devices = engine.nnodes * engine.n_gpus_per_node
     parts = engine.tensor_model_parallel_size * engine.data_parallel_size * engine.pipeline_model_parallel_size
     if devices < 1 or devices % parts:
         raise RecipeError(
             f"{_ENGINE}.nnodes is {engine.nnodes} and n_gpus_per_node is {engine.n_gpus_per_node}, but with "
-            f"mode=separate the engine needs one replica or more of {parts} devices of its own: set both."
+            f"mode=disaggregated the engine needs one replica or more of {parts} devices of its own: set both."
         )
     backend = engine.checkpoint_engine.backend
     if backend == "naive":
         raise RecipeError(
             f"{_ENGINE}.checkpoint_engine.backend is naive but cannot reach an engine on other devices: leave out what "
-            "mode=separate sets (gloo), or use nccl."
+            "mode=disaggregated sets (gloo), or use nccl."
         )
     if backend == "nccl" and find_spec("cupy") is None:
         raise RecipeError(
@@ -142,7 +142,7 @@ def _check_separate(config: DictConfig) -> None:
     model = config.actor_rollout_ref.model
     if model.lora_rank > 0 and not model.lora.get("merge", False):
         raise RecipeError(
-            "actor_rollout_ref.model.lora_rank is set, and with mode=separate verl would push weights without the "
+            "actor_rollout_ref.model.lora_rank is set, and with mode=disaggregated verl would push weights without the "
             "adapter: use mode=async, or set actor_rollout_ref.model.lora.merge to true."
         )
 

@@ -296,10 +296,10 @@ def _check_filter(config: DictConfig, ragen: RagenConfig) -> None:
             f"ragen.filter.cross_fit needs baselines within half a group, and algorithm.adv_estimator {name} is verl's "
             "and sees whole groups: set cross_fit to false, or use an estimator of ragen_verl."
         )
-    if ragen.filter.refills and config.data.gen_batch_size not in (None, 1):
+    if ragen.filter.dynamic_sampling and config.data.gen_batch_size not in (None, 1):
         raise RecipeError(
-            f"data.gen_batch_size is {config.data.gen_batch_size} but ragen.filter.on_empty refill takes groups off "
-            "the data stream one by one: leave it out."
+            f"data.gen_batch_size is {config.data.gen_batch_size} but ragen.filter.on_empty dynamic_sampling takes "
+            "groups off the data stream one by one: leave it out."
         )
 
 

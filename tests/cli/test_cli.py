@@ -24,14 +24,14 @@ COMMANDS = [
     "resume",
     "eval",
     "leaderboard",
-    "assess",
+    "score",
     "gate",
     "runs",
     "runs list",
     "runs compare",
     "sweep",
     "reproduce",
-    "verdict",
+    "diagnose",
     "convert",
     "doctor",
     "env",
@@ -163,7 +163,7 @@ def test_summary_of_a_recipe(text, expected):
 )
 def test_unknown_recipes_are_refused_before_anything_starts(recipe, hint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for command in (["train"], ["eval", "--policy", "random"], ["demonstrate", "--out", "new.parquet"]):
+    for command in (["train"], ["eval", "--policy", "random"], ["collect", "--out", "new.parquet"]):
         result = run(*command, recipe)
         assert result.exit_code == 2 and hint in result.stderr, command
     assert list(tmp_path.iterdir()) == []

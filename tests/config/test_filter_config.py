@@ -83,18 +83,18 @@ def test_null_stands_for_the_papers_value(strategy: str, value: float) -> None:
         ({"updates": "fixed"}, "proportional, constant"),
         ({"zero_variance": "dropp"}, "keep, drop"),
         ({"on_empty": "stop"}, "zero_variance to drop"),
-        ({"on_empty": "refill", "zero_variance": "keep"}, "set it to drop or null"),
-        ({"refill_groups": 4}, "to refill"),
-        ({"refill_limit": 4}, "to refill"),
-        ({"on_empty": "refill", "refill_limit": 0}, "1 or more"),
-        ({"stop_after": 3}, "to stop or refill"),
+        ({"on_empty": "dynamic_sampling", "zero_variance": "keep"}, "set it to drop or null"),
+        ({"dynamic_sampling_groups": 4}, "to dynamic_sampling"),
+        ({"dynamic_sampling_limit": 4}, "to dynamic_sampling"),
+        ({"on_empty": "dynamic_sampling", "dynamic_sampling_limit": 0}, "1 or more"),
+        ({"stop_after": 3}, "to stop or dynamic_sampling"),
         ({"strategy": "top_k", "slack": 0.01}, "to top_p"),
         ({"strategy": "top_p", "mass": "softmax", "slack": 0.01}, "ragen.filter.mass to linear"),
         ({"strategy": "top_p", "slack": -1}, "0 or more"),
         ({"strategy": "top_p", "mass": "log"}, "one of linear, softmax"),
         ({"cross_fit": True}, "nothing is filtered"),
         ({"cross_fit": True, "strategy": "within_group"}, "chooses single trajectories"),
-        ({"cross_fit": True, "strategy": "top_k", "on_empty": "refill"}, "until whole groups differ"),
+        ({"cross_fit": True, "strategy": "top_k", "on_empty": "dynamic_sampling"}, "until whole groups differ"),
         ({"strategy": "top_k", "scor": "mean"}, "did you mean score?"),
         ({"strategy": "top_k", "vale": 1}, "did you mean value?"),
     ],
@@ -110,7 +110,7 @@ def test_groups_of_one_have_no_spread_to_decide_by() -> None:
         {"strategy": "top_p", "score": "entropy_variance"},
         {"strategy": "within_group"},
         {"zero_variance": "drop"},
-        {"on_empty": "refill"},
+        {"on_empty": "dynamic_sampling"},
     ):
         with pytest.raises(RecipeError, match=r"rollout\.n is 1"):
             read(**keys).check_filter(1)
@@ -127,17 +127,17 @@ def test_a_filter_keeps_between_one_group_and_all() -> None:
     read(strategy="top_k_count", value=8).check_filter(N)
 
 
-def test_refill_is_bounded_by_the_recipe() -> None:
-    config = read(on_empty="refill")
+def test_dynamic_sampling_is_bounded_by_the_recipe() -> None:
+    config = read(on_empty="dynamic_sampling")
     assert (config.filter.target(P), config.filter.extra_groups(P)) == (P, P)
     assert config.filter.rule(P, N).limit == P and config.filter.rule(P, N).drop_zero_variance
     with pytest.raises(RecipeError, match="a step generates 10 groups at most"):
-        read(on_empty="refill", refill_groups=11, refill_limit=2).check_filter(N)
+        read(on_empty="dynamic_sampling", dynamic_sampling_groups=11, dynamic_sampling_limit=2).check_filter(N)
     assert read().filter.extra_groups(P) == 0
 
 
-def test_seeds_of_a_refill_may_not_reach_validation() -> None:
-    keys = {"on_empty": "refill", "refill_limit": 12}
+def test_seeds_of_dynamic_sampling_may_not_reach_validation() -> None:
+    keys = {"on_empty": "dynamic_sampling", "dynamic_sampling_limit": 12}
     config = RagenConfig.from_omegaconf(
         {
             "train": {"envs": [{"id": "FrozenLake-v0", "groups": P}], "seed": 0},
@@ -155,5 +155,5 @@ def test_a_run_ends_after_the_stated_number_of_empty_steps() -> None:
     assert read(zero_variance="drop").filter.empty_limit is None
     assert read(zero_variance="drop", on_empty="stop").filter.empty_limit == 5
     assert read(zero_variance="drop", on_empty="stop", stop_after=2).filter.empty_limit == 2
-    assert read(on_empty="refill").filter.empty_limit is None
-    assert read(on_empty="refill", stop_after=3).filter.empty_limit == 3
+    assert read(on_empty="dynamic_sampling").filter.empty_limit is None
+    assert read(on_empty="dynamic_sampling", stop_after=3).filter.empty_limit == 3

@@ -157,9 +157,9 @@ def test_a_recipe_without_generalisation_has_validation_only() -> None:
 def test_splits_are_refused_exactly_where_seeds_overlap(
     train: int, val: int, generalisation: int, steps: int, more: int
 ) -> None:
-    refill = {"on_empty": "refill", "refill_limit": more} if more else {}
+    sampling = {"on_empty": "dynamic_sampling", "dynamic_sampling_limit": more} if more else {}
     seeds = {"train__seed": train, "val__seed": val, "generalisation__seed": generalisation}
-    config = RagenConfig.from_omegaconf(block(**seeds) | {"filter": refill})
+    config = RagenConfig.from_omegaconf(block(**seeds) | {"filter": sampling})
     drawn = steps * (6 + more)
     rows = dataset("env://train", train__seed=train)
     held = dataset("env://val", val__seed=val, generalisation__seed=generalisation)

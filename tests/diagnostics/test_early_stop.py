@@ -154,12 +154,12 @@ def test_a_run_ends_some_steps_after_its_collapse(rest: int | None, last: int | 
 
 def test_configuration_is_typed() -> None:
     assert parse(Stop, {"on_warning": "stop", "low_validation_success": 5}, "ragen.stop").low_validation_success == 5
-    drift = parse(Diagnostics, {"drift": {"bypass_freq": None}}, "ragen.diagnostics").drift
-    assert drift.bypass_freq is None
+    mismatch = parse(Diagnostics, {"mismatch": {"bypass_freq": None}}, "ragen.diagnostics").mismatch
+    assert mismatch.bypass_freq is None
     for block, data, words in [
         (Stop, {"on_warning": "halt"}, "one of continue, stop"),
         (Stop, {"low_validation_success": 0}, "a number of 1 or more or null"),
-        (Diagnostics, {"drift": {"threshold": 0.0}}, "ragen.x.drift.threshold is 0.0"),
+        (Diagnostics, {"mismatch": {"threshold": 0.0}}, "ragen.x.mismatch.threshold is 0.0"),
         (Diagnostics, {"windows": 5}, "did you mean window?"),
         (Diagnostics, {"baseline_steps": 2}, "3 or more"),
     ]:

@@ -80,7 +80,7 @@ FAILURES = {
     "gradient_spike": scale("actor/grad_norm", 500.0, lost=False),
     "length_collapse": scale("echo/reasoning_words", 0.01),
     "selection_bias": choose_by_luck,
-    "train_rollout_drift": shift({"drift/mean": 0.3, "drift/share": 0.05}),
+    "train_inference_mismatch": shift({"mismatch/mean": 0.3, "mismatch/share": 0.05}),
     "stale_samples": shift({"rollout/staleness_mean": 7.0}, lost=True),
     "not_finite": shift({"update/not_finite": 2.0}),
 }
@@ -180,9 +180,9 @@ def test_no_variance_from_the_start_warns_unless_solved() -> None:
     assert judge(run(1.0)).status == "healthy"
 
 
-def test_drift_is_seen_without_a_baseline() -> None:
-    verdict = judge([{"step": 1, "drift/mean": 0.4}, {"step": 11, "drift/mean": 0.4}])
-    assert (verdict.primary.cause, verdict.primary.step) == ("train_rollout_drift", 11)
+def test_mismatch_is_seen_without_a_baseline() -> None:
+    verdict = judge([{"step": 1, "mismatch/mean": 0.4}, {"step": 11, "mismatch/mean": 0.4}])
+    assert (verdict.primary.cause, verdict.primary.step) == ("train_inference_mismatch", 11)
 
 
 def test_causes_are_ranked_by_their_first_warning() -> None:

@@ -29,7 +29,7 @@ def played(
         kwargs = {"success_rate": 1.0, **kwargs}
     env = make(env_id, **kwargs)
     state, _ = env.reset(seed=seed, options={"rollout_index": rollout_index})
-    episode = Trajectory(env_id, seed, rollout_index, env_name=EnvGroups(env_id).tag, head=env.instruction)
+    episode = Trajectory(env_id, seed, rollout_index, env_name=EnvGroups(env_id).tag, task_prompt=env.instruction)
     stop = None
     for number, actions in enumerate(turns):
         turn = Turn(state, [1], [1], think=thoughts[number] if thoughts else "", actions=list(actions))

@@ -45,7 +45,7 @@ def trajectory(
                 response_ids=ids,
                 log_probs=[-0.5 * (one % 4) for one in ids],
                 user=f"You see state {number}.",
-                prefix="<think>",
+                prefill="<think>",
                 text=text,
                 think=words,
                 format_ok=True,
@@ -61,7 +61,7 @@ def trajectory(
     solved = (seed + index + step) % 3 == 0
     played[-1].reward = float(solved)
     reason = StopReason.SOLVED if solved else StopReason.TURN_BUDGET
-    texts = {"system": "You are a helper.", "head": "Walk to the goal."}
+    texts = {"system": "You are a helper.", "task_prompt": "Walk to the goal."}
     return Trajectory(env, seed, index, turns=played, stop_reason=reason, seconds=0.5, **texts)
 
 

@@ -37,8 +37,8 @@ def healthy(seed: int, steps: int = 120, start: float = 0.2, end: float = 0.8, d
                 "echo/distinct_within": float(0.7 - 0.2 * done + random.normal(0, 0.03)),
                 "echo/shared": float(0.2 + 0.3 * done + random.normal(0, 0.03)),
                 "rollout/staleness_mean": float(1 + 0.3 * np.sin(step)),
-                "drift/mean": float(abs(random.normal(0.01, 0.002))),
-                "drift/share": float(random.binomial(20000, 0.0005) / 20000),
+                "mismatch/mean": float(abs(random.normal(0.01, 0.002))),
+                "mismatch/share": float(random.binomial(20000, 0.0005) / 20000),
             }
         )
         if step % 5 == 1:

@@ -33,7 +33,7 @@ def test_every_command_of_a_page_is_accepted(command: str, tiny_model: str) -> N
 
 
 def test_two_nodes_and_separate_devices_have_commands() -> None:
-    assert any("nnodes=2" in one for one in COMMANDS) and any("mode=separate" in one for one in COMMANDS)
+    assert any("nnodes=2" in one for one in COMMANDS) and any("mode=disaggregated" in one for one in COMMANDS)
 
 
 @pytest.mark.parametrize(("hardware", "mode"), product(HARDWARE, MODES))
@@ -46,7 +46,7 @@ def test_hardware_modes_and_numbers_of_devices_go_together(
     model = f"actor_rollout_ref.model.path={tiny_model}"
     for devices in DEVICES:
         config = composed(recipe, f"hardware={hardware}", f"mode={mode}", model, *devices)
-        if (hardware, mode) == ("gpu_lora", "separate"):
+        if (hardware, mode) == ("gpu_lora", "disaggregated"):
             with pytest.raises(RecipeError, match="without the adapter"):
                 check(config)
             continue

@@ -166,7 +166,7 @@ def test_paper_sizes(tiny_model: str) -> None:
 # what a paper recipe's result depends on: said in our files, whatever verl's defaults are
 STATED = """
     ragen.train.seed ragen.val.seed ragen.rollout.max_turns ragen.rollout.max_actions_per_turn ragen.rollout.max_actions
-    ragen.rollout.think ragen.rollout.action_sep ragen.rollout.format_penalty ragen.rollout.max_tokens
+    ragen.rollout.think ragen.rollout.action_sep ragen.rollout.format_penalty ragen.rollout.stated_length
     ragen.rollout.system_prompt ragen.rollout.explain_invalid ragen.rollout.response_length
     ragen.rollout.seeded_sampling ragen.filter.strategy ragen.filter.value
     data.max_prompt_length data.max_response_length data.shuffle data.train_batch_size

@@ -64,7 +64,7 @@ def test_second_papers_environments_are_the_released_ones() -> None:
         for split in (ragen.train, ragen.val):
             assert split.envs[0].kwargs.observation_format == "grid_coord"
             assert split.envs[0].kwargs.get("frozen") == frozen
-        assert (ragen.rollout.max_tokens, ragen.rollout.max_actions_per_turn) == (120, 2)
+        assert (ragen.rollout.stated_length, ragen.rollout.max_actions_per_turn) == (120, 2)
     kwargs = composed("paper/countdown_ragen2").ragen.train.envs[0].kwargs
     assert (kwargs.rows, kwargs.plus_minus) == (20_000, True)
 

@@ -16,7 +16,7 @@ def turn(reward: float = 0.0, valid: bool = False) -> Turn:
 
 
 def test_first_user_holds_task_symbols_actions_and_turn_1():
-    assert Ragen(max_tokens=50).first_user(Walk(), "P at 0") == (
+    assert Ragen(stated_length=50).first_user(Walk(), "P at 0") == (
         "Walk to G.\n"
         "Symbols: P you, G goal.\n"
         'Actions: Left, Right. You can make up to 10 actions, separated by " || ".\n'
@@ -166,7 +166,7 @@ def test_what_is_written_in_form_is_read_back(thoughts, actions):
         {"max_turns": 0},
         {"max_actions": 0},
         {"max_actions_per_turn": -1},
-        {"max_tokens": 0},
+        {"stated_length": 0},
         {"format_penalty": 0.1},
         {"format_penalty": float("nan")},
         {"action_sep": "think"},

@@ -19,7 +19,7 @@ from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Full, SingleTurn, Window
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocols.ragen import Ragen
-from ragen_verl.rollout.record import COMMON, decode, encode, messages, preamble_key
+from ragen_verl.rollout.record import COMMON, decode, encode, messages, task_prompt_key
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 
 CONTEXTS = [Full(), Window(window=2), SingleTurn(summary_turns=2)]
@@ -77,7 +77,7 @@ def test_messages_render_to_the_ids_that_the_engine_saw(family, context, think, 
     assert messages(record)[:-1] == messages(record, 4)
     assert messages(record)[-1] == {
         "role": "assistant",
-        "content": trajectory.turns[-1].prefix + trajectory.turns[-1].text,
+        "content": trajectory.turns[-1].prefill + trajectory.turns[-1].text,
     }
 
 
@@ -103,8 +103,8 @@ def test_what_the_model_saw_of_an_episode_without_a_turn():
 
 def test_a_tag_that_a_template_opens_keeps_its_white_space():
     chat = ChatTokens(tokenizer("qwen", OPENS_THOUGHTS), Ragen())
-    assert chat.tokenizer.decode(chat.initial("s", "u")).endswith(f"assistant\n{chat.prefix([1])}")
-    assert chat.prefix([1]) == "<think>\n" and ChatTokens(tokenizer("qwen"), Ragen()).prefix([1]) == "<think>"
+    assert chat.tokenizer.decode(chat.initial("s", "u")).endswith(f"assistant\n{chat.prefill([1])}")
+    assert chat.prefill([1]) == "<think>\n" and ChatTokens(tokenizer("qwen"), Ragen()).prefill([1]) == "<think>"
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ trajectories = st.builds(
     stop_reason=st.sampled_from(StopReason),
     error=st.none() | st.text(min_size=1, max_size=9),
     system=st.text(max_size=4),
-    head=st.text(max_size=4),
+    task_prompt=st.text(max_size=4),
     turns=st.lists(
         st.builds(
             Turn,
@@ -157,9 +157,9 @@ def test_rows_have_the_same_columns_whatever_was_played(trajectory):
         assert all(isinstance(info, str) for info in turn["infos"])
 
 
-def test_a_preambles_key_follows_from_its_texts_alone():
-    assert preamble_key({"system": "a", "head": "b"}) == preamble_key({"head": "b", "system": "a", "key": "x"})
-    assert preamble_key({"system": "ab", "head": ""}) != preamble_key({"system": "a", "head": "b"})
+def test_a_task_prompts_key_follows_from_its_texts_alone():
+    assert task_prompt_key({"system": "a", "head": "b"}) == task_prompt_key({"head": "b", "system": "a", "key": "x"})
+    assert task_prompt_key({"system": "ab", "head": ""}) != task_prompt_key({"system": "a", "head": "b"})
 
 
 def schema_2(record: dict) -> dict:

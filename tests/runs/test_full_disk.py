@@ -24,10 +24,10 @@ from ragen_verl.runs import disk, launch
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.checkpoints import damage, pointed_at, saving
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.trajectories import Preambles, write
+from ragen_verl.runs.trajectories import TaskPrompts, write
 
 NO_SPACE = "No space left on device"
-PREAMBLE = {"system": "s", "head": "h"}
+TASK_PROMPT = {"system": "s", "head": "h"}
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def test_metrics_of_a_full_disk_stay_readable(small: Path) -> None:
 
 
 def test_trajectories_of_a_full_disk_are_all_or_none(small: Path) -> None:
-    file, preambles = small / "trajectories" / "train" / "000001.jsonl", Preambles(small / "preambles.jsonl")
-    record = {"preamble": PREAMBLE, "metrics": {}, "turns": [], "error": "x" * 3000}
+    file, preambles = small / "trajectories" / "train" / "000001.jsonl", TaskPrompts(small / "preambles.jsonl")
+    record = {"preamble": TASK_PROMPT, "metrics": {}, "turns": [], "error": "x" * 3000}
     write(file, [record], preambles)
     before = file.read_bytes()
     fill(small, left=8192)

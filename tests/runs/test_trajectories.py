@@ -12,17 +12,17 @@ from datasets import load_dataset
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.trajectories import Preambles, TrajectoryWarning, appending, features, files, messages, read
+from ragen_verl.runs.trajectories import TaskPrompts, TrajectoryWarning, appending, features, files, messages, read
 
 
 def record(env: str = "Lake", seed: int = 1, rollout_index: int = 0, reward: float = 1.0, **infos) -> dict:
     solved = reward > 0
     turn = Turn(
         "state", [1, 2], [3], [-0.5], "</think><answer>Up</answer>", actions=["Up"], executed=["Up"],
-        reward=reward, infos=[{"success": solved, **infos}], user=f"Turn 1: {env}", prefix="<think>",
+        reward=reward, infos=[{"success": solved, **infos}], user=f"Turn 1: {env}", prefill="<think>",
     )  # fmt: skip
     stop = StopReason.SOLVED if solved else StopReason.TURN_BUDGET
-    texts = {"system": "Be good.", "head": f"The task of {env}."}
+    texts = {"system": "Be good.", "task_prompt": f"The task of {env}."}
     return Trajectory(f"{env}-v0", seed, rollout_index, turns=[turn], stop_reason=stop, env_name=env, **texts).record()
 
 
@@ -189,7 +189,7 @@ def test_older_records_are_read_beside_new_ones(run: Path) -> None:
     assert not warned
 
 
-def test_without_preambles_all_but_the_messages_is_read(run: Path) -> None:
+def test_without_task_prompts_all_but_the_messages_is_read(run: Path) -> None:
     (run / "preambles.jsonl").unlink()
     records, warned = told(run, split="train", steps=[1])
     assert len(records) == 2 and not warned
@@ -207,13 +207,13 @@ def test_a_line_after_one_that_was_cut_short_stands_alone(tmp_path: Path) -> Non
     assert file.read_text() == '{"a": 1}\n{"b"\n0\n1\n'
 
 
-def test_a_preamble_after_one_that_was_cut_short_is_kept(tmp_path: Path) -> None:
+def test_a_task_prompt_after_one_that_was_cut_short_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "preambles.jsonl"
     file.write_text('{"key": "ab", "sys')
     with pytest.warns(TrajectoryWarning, match="cut short"):
-        Preambles(file).add({"system": "s", "head": "h"})
+        TaskPrompts(file).add({"system": "s", "head": "h"})
     with pytest.warns(TrajectoryWarning, match="no JSON"):
-        assert [one["head"] for one in Preambles(file).known.values()] == ["h"]
+        assert [one["head"] for one in TaskPrompts(file).known.values()] == ["h"]
 
 
 @pytest.mark.parametrize("made", [True, False])

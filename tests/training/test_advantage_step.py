@@ -146,7 +146,7 @@ def test_only_what_an_estimator_needs_is_read(
     config = SimpleNamespace(algorithm=algorithm(name))
     with (
         pytest.raises(ZeroDivisionError),
-        join.estimating(config, Advantage(weight="turns"), rows.batch(), played()),
+        join.own_estimator(config, Advantage(weight="turns"), rows.batch(), played()),
     ):
         assert config.algorithm.adv_estimator == ESTIMATOR
         context = join._CONTEXT.get()
@@ -250,7 +250,7 @@ def test_estimator_registered_with_verl_is_computed_by_verl(verls: None) -> None
     data = DataProto.from_dict(
         tensors={"response_mask": MASK, "token_level_rewards": REWARDS}, non_tensors={"uid": uids}
     )
-    with join.estimating(config, Advantage(), batch=None, trajectories=None):  # the queue is not asked for anything
+    with join.own_estimator(config, Advantage(), batch=None, trajectories=None):  # the queue is not asked for anything
         data = compute_advantage_for_multi_trajectories(
             data, batch_keys=KEYS, adv_estimator=config.algorithm.adv_estimator, config=config.algorithm
         )

@@ -14,8 +14,8 @@ from memory_queue import MemoryQueue
 from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.training import data_plane
 from ragen_verl.training.batch import TrajectoryReader, entropies, fill_tokens, keep_rows, weigh_advantages
+from ragen_verl.training.batch_mismatch import batch_mismatch
 from ragen_verl.training.data_plane import DataPlane, joined
-from ragen_verl.training.drift import batch_drift
 
 LENGTHS = {"u_0_0": 4, "u_1_0": 2, "v_0_0": 3, "v_0_1": 1, "v_1_0": 3}
 
@@ -92,7 +92,7 @@ def a_step(batch: Any) -> dict[str, Any]:
     played = TrajectoryReader().read(batch)
     found["played"] = played
     found["entropies"] = entropies(batch, played)
-    found["drift"] = batch_drift(batch, step=1)
+    found["mismatch"] = batch_mismatch(batch, step=1)
     batch = keep_rows(batch, [key for key in batch.keys if key != "u_1_0"])
     weigh_advantages(batch, lambda mask: 0.5 * mask)
     trained = TrajectoryReader().read(batch)

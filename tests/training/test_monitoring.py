@@ -49,7 +49,7 @@ def collapsing():
     """From step 60 on the engine's log-probabilities are not the trainer's."""
     lines = healthy(seed=0)
     for line in lines[59:]:
-        line |= {"drift/mean": 0.3, "drift/share": 0.05}
+        line |= {"mismatch/mean": 0.3, "mismatch/share": 0.05}
     return lines
 
 
@@ -132,7 +132,12 @@ def test_a_step_of_nan_leaves_valid_json_and_ends_the_run(tmp_path):
         line["actor/loss"] = 0.1
         del line["update/not_finite"]
     for line in lines[20:]:
-        line |= {"actor/loss": math.nan, "actor/grad_norm": math.nan, "actor/entropy": math.nan, "drift/mean": math.inf}
+        line |= {
+            "actor/loss": math.nan,
+            "actor/grad_norm": math.nan,
+            "actor/entropy": math.nan,
+            "mismatch/mean": math.inf,
+        }
 
     def refuse(constant):
         raise AssertionError(f"{constant} is no JSON")

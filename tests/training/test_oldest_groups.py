@@ -131,14 +131,14 @@ def test_each_group_is_taken_once_whole_in_time_and_in_order(lasts: list[int], w
             assert sum(tag.get("is_prompt", False) for tag in flight.items.values()) == warmup * P
 
 
-# -- refill ------------------------------------------------------------------------------------------------------------
+# -- dynamic sampling --------------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=60)
 @given(
     st.integers(1, 6), st.integers(1, 9), st.floats(0, 1), st.integers(0, 99), st.lists(st.integers(1, 6), min_size=1)
 )
-def test_refill_takes_finished_groups_within_its_bound(
+def test_dynamic_sampling_takes_finished_groups_within_its_bound(
     target: int, limit: int, share: float, salt: int, lasts: list[int]
 ) -> None:
     def differs(uid: str) -> bool:

@@ -9,15 +9,18 @@ from trainers import trainer_of
 from verl.trainer.ppo.v1.replay_buffer import ReplayBufferAsync
 
 from ragen_verl.training.oldest_groups import OldestGroups
-from ragen_verl.training.trainer_modes import RagenAsyncTrainer, RagenSeparateTrainer, RagenTrainer
+from ragen_verl.training.trainer_modes import RagenAsyncTrainer, RagenDisaggregatedTrainer, RagenTrainer
 
-KINDS = {"sync": RagenTrainer, "async": RagenAsyncTrainer, "separate": RagenSeparateTrainer}
-REFILL = "ragen.filter={strategy: top_k, value: 0.5, on_empty: refill, refill_groups: 3, refill_limit: 5}"
+KINDS = {"sync": RagenTrainer, "async": RagenAsyncTrainer, "disaggregated": RagenDisaggregatedTrainer}
+SAMPLING = (
+    "ragen.filter={strategy: top_k, value: 0.5, on_empty: dynamic_sampling, "
+    "dynamic_sampling_groups: 3, dynamic_sampling_limit: 5}"
+)
 
 
 @pytest.mark.parametrize("mode", KINDS)
-def test_verl_builds_the_sampler_of_each_mode_with_refill(mode: str, tmp_path: Path) -> None:
-    built = trainer_of(tmp_path, f"mode={mode}", REFILL, kind=KINDS[mode]).replay_buffer
+def test_verl_builds_the_sampler_of_each_mode(mode: str, tmp_path: Path) -> None:
+    built = trainer_of(tmp_path, f"mode={mode}", SAMPLING, kind=KINDS[mode]).replay_buffer
     assert isinstance(built, OldestGroups) == isinstance(built, ReplayBufferAsync) == (mode != "sync")
     assert (built.target, built.limit) == (3, 5)
     assert built.poll_interval < 0.1
@@ -31,6 +34,6 @@ def test_verls_own_refill_of_lost_groups_stays_a_choice(tmp_path: Path) -> None:
     assert chosen.sync_refill_failed_groups and chosen.target is None
 
 
-def test_filter_and_refill_read_a_row_once(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, REFILL)
+def test_filter_and_sampling_read_a_row_once(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, SAMPLING)
     assert trainer.selector.reader is trainer.replay_buffer.reader

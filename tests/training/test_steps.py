@@ -74,7 +74,7 @@ def make(tmp_path, monkeypatch):
             "actor_rollout_ref.actor.ppo_mini_batch_size=2",
             "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
             "algorithm=nano_grpo",
-            "ragen.diagnostics.drift.bypass_freq=null",
+            "ragen.diagnostics.mismatch.bypass_freq=null",
             *overrides,
             kind=kind,
         )
@@ -198,7 +198,8 @@ def test_an_asynchronous_step_weighs_old_samples(make) -> None:
     weights = trainer.queue.rows["u0_0_0"]["rollout_is_weights"].tolist()
     assert [weights[place] for place in (0, 1, 4, 5)] == pytest.approx([math.exp(0.3)] * 4)
     assert metrics["rollout_corr/rollout_is_mean"] == pytest.approx(math.exp(0.3))
-    assert metrics["drift/tokens"] == 16 and metrics["drift/mean"] == pytest.approx(0.3)  # of the two groups of now
+    assert metrics["mismatch/tokens"] == 16  # of the two groups of now
+    assert metrics["mismatch/mean"] == pytest.approx(0.3)
 
 
 def test_padding_does_not_move_the_coefficient_of_the_kl(make) -> None:

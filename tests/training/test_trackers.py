@@ -32,10 +32,11 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def record(env: str = "Lake", seed: int = 1, rollout_index: int = 0, **fields) -> dict:
     turn = Turn(
-        "start", [1], [2], text="go</think><answer>Up</answer>", user="Turn 1", prefix="<think>", reward=1.0,
+        "start", [1], [2], text="go</think><answer>Up</answer>", user="Turn 1", prefill="<think>", reward=1.0,
         observation="there",
     )  # fmt: skip
-    values = {"turns": [turn], "stop_reason": StopReason.SOLVED, "system": "Be good.", "head": f"The {env}."} | fields
+    texts = {"system": "Be good.", "task_prompt": f"The {env}."}
+    values = {"turns": [turn], "stop_reason": StopReason.SOLVED} | texts | fields
     return Trajectory(f"{env}-v0", seed, rollout_index, env_name=env, **values).record()
 
 

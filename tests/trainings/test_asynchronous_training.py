@@ -1,4 +1,4 @@
-"""Asynchronous trainings with verl, Ray and vLLM: filter, refill, importance weights, and a run that goes on."""
+"""Asynchronous trainings with verl, Ray and vLLM: filter, dynamic sampling, importance weights, a resumed run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SMALL = [
     "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
     "ragen.filter.strategy=top_k",
     "ragen.filter.value=0.5",
-    "ragen.filter.on_empty=refill",
-    "ragen.filter.refill_groups=3",
+    "ragen.filter.on_empty=dynamic_sampling",
+    "ragen.filter.dynamic_sampling_groups=3",
 ]
 
 
@@ -41,7 +41,7 @@ def groups_of(run: Path, step: int) -> list[int]:
     return sorted(set(seeds))
 
 
-@pytest.mark.parametrize("mode", ["async", "separate"])
+@pytest.mark.parametrize("mode", ["async", "disaggregated"])
 def test_asynchronous_steps_are_filtered_weighed_and_resumed(tmp_path: Path, mode: str) -> None:
     run = tmp_path / "run"
     steps_of(run, STEPS - 1, f"mode={mode}")
@@ -62,7 +62,7 @@ def test_asynchronous_steps_are_filtered_weighed_and_resumed(tmp_path: Path, mod
 
 def test_a_separate_engine_has_the_trainers_weights(tmp_path: Path) -> None:
     warmup = "trainer.v1.separate_async.num_warmup_batches=0"  # so that every episode is played with the newest weights
-    rows = steps_of(tmp_path / "run", STEPS, "mode=separate", warmup)
+    rows = steps_of(tmp_path / "run", STEPS, "mode=disaggregated", warmup)
     assert [row["rollout/staleness_max"] for row in rows] == [0.0] * STEPS
-    assert all(row["drift/tokens"] > 100 and row["drift/max"] < 1e-3 for row in rows)
+    assert all(row["mismatch/tokens"] > 100 and row["mismatch/max"] < 1e-3 for row in rows)
     assert any(row.get("actor/grad_norm", 0) > 0 for row in rows[:-1])

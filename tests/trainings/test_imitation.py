@@ -44,7 +44,7 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_imitation_teaches_a_random_model_and_rl_goes_on(fresh: Path, tmp_path: Path) -> None:
     data, run = tmp_path / "lake.parquet", RunFolder(tmp_path / "sft")
-    cli("demonstrate", RECIPE, *SMALL, "--episodes", 2000, "--out", data)
+    cli("collect", RECIPE, *SMALL, "--episodes", 2000, "--out", data)
     cli("sft", RECIPE, *SMALL, f"{MODEL}={fresh}", "sft.epochs=2", "--data", data, "--out", run.path)
     losses = [row["train/loss"] for row in run.rows()]
     assert len(losses) == 2 * (2000 // 64)

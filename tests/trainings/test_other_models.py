@@ -53,7 +53,7 @@ def test_tied_weights_in_several_buckets_reach_the_engine(kind: type, tmp_path: 
         f"{BUCKET}=1",
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
     )
-    assert rows[0]["drift/max"] < 1e-4  # the engine has exactly the trainer's weights
+    assert rows[0]["mismatch/max"] < 1e-4  # the engine has exactly the trainer's weights
 
 
 @pytest.mark.slow  # without a critic they are trained in test_plugin_training
@@ -66,7 +66,7 @@ def test_adapters_reach_the_engine(tmp_path: Path) -> None:
         "actor_rollout_ref.model.lora_rank=8",
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4",
     )
-    assert rows[0]["drift/max"] < 1e-4
+    assert rows[0]["mismatch/max"] < 1e-4
     assert "critic/vf_loss" in rows[0]
 
 
@@ -102,4 +102,4 @@ def test_a_pretrained_model_takes_a_recipe_of_the_paper(tmp_path: Path) -> None:
         "data.max_response_length=300",
     )
     assert [row["step"] for row in rows] == [1, 2]
-    assert all(row["drift/max"] < 1e-2 for row in rows if "drift/max" in row)
+    assert all(row["mismatch/max"] < 1e-2 for row in rows if "mismatch/max" in row)

@@ -66,7 +66,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
         "actor_rollout_ref.actor.use_kl_loss=true",
         "actor_rollout_ref.actor.kl_loss_coef=0.001",
         "actor_rollout_ref.actor.kl_loss_type=low_var_kl",
-        "ragen.diagnostics.drift.bypass_freq=1",
+        "ragen.diagnostics.mismatch.bypass_freq=1",
     ]
     command = [RAGEN_VERL, "train", "nano/frozen_lake", *SMALL, *overrides, "ragen.run.dir=run"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=550)
@@ -91,7 +91,7 @@ def test_example_package_trains_by_name(example: list[dict]) -> None:
 
 def test_adapters_reach_engine_and_leave_the_reference(example: list[dict]) -> None:
     for row in example:
-        assert row["drift/max"] < 1e-4
+        assert row["mismatch/max"] < 1e-4
         assert abs(row["actor/kl_loss"]) < 1e-6  # new adapters do nothing, nor does the first update of a warm-up
 
 

@@ -141,7 +141,7 @@ def test_every_step_is_logged_with_ragens_names(run: RunFolder) -> None:
 
 def test_diagnostics_run_along(run: RunFolder) -> None:
     rows = run.rows()
-    assert rows[1]["drift/mean"] < 1e-4  # float32 on both sides
+    assert rows[1]["mismatch/mean"] < 1e-4  # float32 on both sides
     assert rows[1]["mi/retrieval_chance"] > 0
     assert all(row["verdict/warnings"] == 0 and row["echo/format_valid"] > 0.5 for row in rows[1:])
     assert json.loads(run.verdict.read_text())["step"] == STEPS

@@ -65,7 +65,7 @@ def test_two_steps(variant: str, tmp_path: Path) -> None:
         if "probes" in variant:
             assert row["mi/retrieval_chance"] > 0 and row["grad_norm/all/task"] > 0
             assert ("grad_norm/all/kl" in row) == (variant == "probes-kl")
-            assert row["drift/mean"] < 1e-4 if "drift/mean" in row else row["step"] == 2
+            assert row["mismatch/mean"] < 1e-4 if "mismatch/mean" in row else row["step"] == 2
 
 
 WITH_CRITIC = {

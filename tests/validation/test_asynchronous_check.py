@@ -20,8 +20,8 @@ def recipe() -> DictConfig:
 
 
 @pytest.fixture(scope="module")
-def separate() -> DictConfig:
-    return composed("nano/frozen_lake", "mode=separate")
+def disaggregated() -> DictConfig:
+    return composed("nano/frozen_lake", "mode=disaggregated")
 
 
 def test_the_mode_passes_and_says_which_trainer(recipe: DictConfig) -> None:
@@ -39,7 +39,7 @@ def test_verl_takes_the_modes_configuration() -> None:
     [
         "algorithm.adv_estimator=turn_grpo",
         "algorithm.rollout_correction.rollout_is=sequence",
-        "ragen.filter={strategy: top_k, value: 0.5, on_empty: refill}",
+        "ragen.filter={strategy: top_k, value: 0.5, on_empty: dynamic_sampling}",
         "trainer.v1.sampler.max_off_policy_threshold=2",
         "trainer.v1.colocate_async.num_warmup_batches=0",
         "trainer.v1.colocate_async.num_warmup_batches=1.5",
@@ -62,9 +62,9 @@ def test_what_works_asynchronously_passes(recipe: DictConfig, override: str) -> 
         ("trainer.v1.sampler.sampler_kwargs={target: 3}", "bring their own sampler"),
         ("data.gen_batch_size=4", "one by one: leave it out"),
         ("trainer.v1.colocate_async.num_warmup_batches=-1", "0 or more"),
-        ("trainer.v1.trainer_mode=colocate_async", "needs one of 'ragen_sync', 'ragen_async', 'ragen_separate'"),
-        ("trainer.v1.trainer_mode=separate_async", "use mode=async or mode=separate"),
-        ("actor_rollout_ref.hybrid_engine=false", "use mode=separate"),
+        ("trainer.v1.trainer_mode=colocate_async", "needs one of 'ragen_sync', 'ragen_async', 'ragen_disaggregated'"),
+        ("trainer.v1.trainer_mode=separate_async", "use mode=async or mode=disaggregated"),
+        ("actor_rollout_ref.hybrid_engine=false", "use mode=disaggregated"),
     ],
 )
 def test_what_cannot_work_asynchronously_is_refused(recipe: DictConfig, override: str, words: str) -> None:
@@ -72,12 +72,14 @@ def test_what_cannot_work_asynchronously_is_refused(recipe: DictConfig, override
         check(changed(recipe, override), template=False)
 
 
-def test_an_engine_on_devices_of_its_own_passes(separate: DictConfig) -> None:
-    check(separate, template=False)
-    verl_accepts(separate)
-    assert separate.trainer.v1.trainer_mode == "ragen_separate"
-    check(changed(separate, f"{ENGINE}.n_gpus_per_node=4", f"{ENGINE}.tensor_model_parallel_size=2"), template=False)
-    for mode, devices in (("sync", 2), ("async", 2), ("separate", 3)):
+def test_an_engine_on_devices_of_its_own_passes(disaggregated: DictConfig) -> None:
+    check(disaggregated, template=False)
+    verl_accepts(disaggregated)
+    assert disaggregated.trainer.v1.trainer_mode == "ragen_disaggregated"
+    check(
+        changed(disaggregated, f"{ENGINE}.n_gpus_per_node=4", f"{ENGINE}.tensor_model_parallel_size=2"), template=False
+    )
+    for mode, devices in (("sync", 2), ("async", 2), ("disaggregated", 3)):
         recipe = composed("nano/frozen_lake", f"mode={mode}", "trainer.n_gpus_per_node=2")
         assert recipe.ray_kwargs.ray_init.num_gpus == devices
 
@@ -85,11 +87,11 @@ def test_an_engine_on_devices_of_its_own_passes(separate: DictConfig) -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("actor_rollout_ref.hybrid_engine=true", "has to be false with mode=separate"),
+        ("actor_rollout_ref.hybrid_engine=true", "has to be false with mode=disaggregated"),
         ("trainer.v1.separate_async.parameter_sync_step=2", "the filter needs whole steps"),
         ("trainer.v1.separate_async.hybrid_rollout.enable_switch=true", "no engine on the trainer's devices"),
         ("trainer.v1.separate_async.num_warmup_batches=-1", "0 or more"),
-        (f"{CORRECTION}.rollout_is=null", "mode=separate trains on samples of older weights"),
+        (f"{CORRECTION}.rollout_is=null", "mode=disaggregated trains on samples of older weights"),
         (f"{ENGINE}.nnodes=0", "one replica or more of 1 devices of its own"),
         (f"{ENGINE}.tensor_model_parallel_size=2", "one replica or more of 2 devices of its own"),
         (f"{ENGINE}.checkpoint_engine.backend=naive", "cannot reach an engine on other devices"),
@@ -97,15 +99,15 @@ def test_an_engine_on_devices_of_its_own_passes(separate: DictConfig) -> None:
         ("actor_rollout_ref.model.lora_rank=8", "weights without the adapter"),
     ],
 )
-def test_what_no_separate_engine_can_do_is_refused(separate: DictConfig, override: str, words: str) -> None:
+def test_what_no_disaggregated_engine_can_do_is_refused(disaggregated: DictConfig, override: str, words: str) -> None:
     with refused(words):
-        check(changed(separate, override), template=False)
+        check(changed(disaggregated, override), template=False)
 
 
-@pytest.mark.parametrize("mode", ["async", "separate"])
+@pytest.mark.parametrize("mode", ["async", "disaggregated"])
 def test_groups_drawn_ahead_count_as_seeds_of_training(mode: str) -> None:
     recipe = composed("nano/frozen_lake", f"mode={mode}")
-    warmup = {"async": "colocate_async", "separate": "separate_async"}[mode]
+    warmup = {"async": "colocate_async", "disaggregated": "separate_async"}[mode]
     assert warmup_steps(changed(recipe, f"trainer.v1.{warmup}.num_warmup_batches=1.5")) == 2
     shared = "trainer.v1.colocate_async.num_warmup_batches=3"
     assert warmup_steps(composed("nano/frozen_lake", f"mode={mode}", shared)) == 3

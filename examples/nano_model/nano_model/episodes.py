@@ -16,7 +16,7 @@ from ragen_verl.rollout.trajectory import Trajectory
 _LONG = 100_000  # tokens: no episode is cut for its length
 
 Respond = Callable[[str], str]
-"""The state as the player sees it, to its response without the forced tag."""
+"""The state as the player sees it, to its response without the prefill."""
 
 
 async def episode(

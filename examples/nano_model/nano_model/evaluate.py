@@ -105,7 +105,7 @@ def played(
         episodes: how many.
         temperature: of sampling; 0 is greedy.
         think: which form of the protocol.
-        prefix: what every response is made to start with, after the forced tag: "P" makes the nano model careful.
+        prefix: what every response is made to start with, after the prefill: "P" makes the nano model careful.
         first_seed: of the levels.
         max_tokens: per response.
         seed: of the sampling.

@@ -64,7 +64,7 @@ class Mix:
 
 
 def respond(env: Env, state: str, think: bool, character: str, rng: np.random.Generator, slips: float) -> str:
-    """A response of `character` to a state, with thoughts or without, without the forced tag."""
+    """A response of `character` to a state, with thoughts or without, without the prefill."""
     thought, actions = decide(env, state, character, rng)
     answer = " || ".join(actions)
     text = f"{thought}</think><answer>{answer}</answer>" if think else f"{answer}</answer>"

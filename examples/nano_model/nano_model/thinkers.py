@@ -42,7 +42,7 @@ class Thinkers(Mix):
 def respond(
     env: Env, state: str, think: bool, kind: str, character: str, rng: np.random.Generator, slips: float
 ) -> str:
-    """A response of `character` to a state, with thoughts of a kind or without, without the forced tag."""
+    """A response of `character` to a state, with thoughts of a kind or without, without the prefill."""
     thought, actions = consider(env, state, kind, character, rng)
     answer = " || ".join(actions)
     text = f"{thought}</think><answer>{answer}</answer>" if think else f"{answer}</answer>"

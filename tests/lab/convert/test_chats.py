@@ -18,13 +18,13 @@ from ragen_verl.runs.folder import RunFolder
 
 def record(rollout_index: int, ret: float, seed: int = 7, turns: int = 2, row_per_turn: bool = False, **more) -> dict:
     made = [
-        Turn("s", [1], [2], text=f"{rollout_index}.{number}", user=f"turn {number}", prefix="<answer>",
+        Turn("s", [1], [2], text=f"{rollout_index}.{number}", user=f"turn {number}", prefill="<answer>",
              shown_from=number if row_per_turn else 1, reward=ret if number == turns else 0.0)
         for number in range(1, turns + 1)
     ]  # fmt: skip
     stop = more.pop("stop", StopReason.SOLVED if ret > 0 else StopReason.TURN_BUDGET)
     episode = Trajectory("Walk-v0", seed, rollout_index, turns=made, stop_reason=stop, row_per_turn=row_per_turn)
-    episode.system, episode.head = "Be good.", more.pop("head", "Walk.")
+    episode.system, episode.task_prompt = "Be good.", more.pop("head", "Walk.")
     return episode.record() | {"split": "train", "step": 1} | more
 
 

@@ -33,7 +33,7 @@ def record(seed: int = 7, stop: StopReason = StopReason.SOLVED, **more) -> dict:
     episode = Trajectory(
         "Walk-v0", seed, 1, turns=turns, stop_reason=stop, env_name="Walk", started=1000.0, seconds=4.0
     )
-    episode.system, episode.head, episode.error = "Be good.", "Walk.", "it broke" if episode.excluded else None
+    episode.system, episode.task_prompt, episode.error = "Be good.", "Walk.", "it broke" if episode.excluded else None
     return episode.record() | {"split": "val", "step": 3} | more
 
 

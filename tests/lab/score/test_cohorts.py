@@ -91,7 +91,7 @@ def test_damaged_settings_only_keep_episodes_from_a_replay(folder, tmp_path):
     write(tmp_path / "me" / "episodes.jsonl", [played([plan()])])
     (tmp_path / "me" / "settings.json").write_text('{"cut sh')
     for path in (folder.path, tmp_path / "me"):
-        told = run("assess", path)
+        told = run("score", path)
         assert told.exit_code == 0 and "could not be played again" in told.output, told.output
 
 
@@ -177,8 +177,8 @@ def test_cohorts_have_names_and_an_order():
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_assess_prints_and_writes_every_measure(folder, tmp_path):
-    told = run("assess", folder.path, "--step", "all", "--by", "step", "--out", tmp_path / "scores")
+def test_score_prints_and_writes_every_measure(folder, tmp_path):
+    told = run("score", folder.path, "--step", "all", "--by", "step", "--out", tmp_path / "scores")
     assert told.exit_code == 0, told.output
     found = json.loads((tmp_path / "scores" / "scores.json").read_text())
     assert list(found["cohorts"]) == ["step 0", "step 5", "step 10"] and found["replayed"] == 6
@@ -188,11 +188,11 @@ def test_assess_prints_and_writes_every_measure(folder, tmp_path):
         assert name in told.output and f"- {name}: " in page
     rows = [json.loads(line) for line in (tmp_path / "scores" / "scores.jsonl").read_text().splitlines()]
     assert len(rows) == 6 and rows[0]["scores"].keys() == rows[5]["scores"].keys()
-    printed = json.loads(run("assess", folder.path, "--step", "all", "--by", "step", "--json").output)
+    printed = json.loads(run("score", folder.path, "--step", "all", "--by", "step", "--json").output)
     assert printed == found
 
 
-def test_assess_takes_evaluators_of_a_file(folder, tmp_path):
+def test_score_takes_evaluators_of_a_file(folder, tmp_path):
     plugin = tmp_path / "mine.py"
     plugin.write_text(
         "from ragen_lab.score import evaluator\n\n"
@@ -202,22 +202,20 @@ def test_assess_takes_evaluators_of_a_file(folder, tmp_path):
         "    return times * len(trajectory.turns)\n"
     )
     only = ("--only", "number_of_turns", "--set", "number_of_turns.times=3", "--json")
-    told = run("assess", folder.path, "--plugin", plugin, *only)
+    told = run("score", folder.path, "--plugin", plugin, *only)
     assert told.exit_code == 0, told.output
     (cohort,) = json.loads(told.output)["cohorts"].values()
     assert cohort["values"]["number_of_turns"]["value"] == 3 and "goal_progress" not in cohort["values"]
-    assert run("assess", folder.path, "--set", "x").exit_code == 2
-    assert run("assess", folder.path, "--rubric", plugin).exit_code == 2
+    assert run("score", folder.path, "--set", "x").exit_code == 2
+    assert run("score", folder.path, "--rubric", plugin).exit_code == 2
 
 
-def test_assess_asks_a_judge_and_remembers(folder):
+def test_score_asks_a_judge_and_remembers(folder):
     from endpoint import endpoint
 
     with endpoint('{"score": 0.25, "reason": "poor"}') as (url, requests):
         for _ in range(2):
-            told = run(
-                "assess", folder.path, "--judge", f"m@{url}", "--set", "reward_hacking.evaluator=judge", "--json"
-            )
+            told = run("score", folder.path, "--judge", f"m@{url}", "--set", "reward_hacking.evaluator=judge", "--json")
             assert told.exit_code == 0, told.output
     (cohort,) = json.loads(told.output)["cohorts"].values()
     assert cohort["values"]["judge"]["value"] == 0.25 and len(requests) == 2

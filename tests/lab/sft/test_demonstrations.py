@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ragen_lab.convert.chats import sft
-from ragen_lab.sft.demonstrations import Demonstrator, demonstrate, plan_of
+from ragen_lab.sft.demonstrations import Demonstrator, collect, plan_of
 from ragen_lab.sft.parquet import read
 from refusals import refused
 from typer.testing import CliRunner
@@ -28,7 +28,7 @@ def recipe(*ids: str, **rollout: Any) -> RagenConfig:
 
 
 def played(ragen: RagenConfig, count: int = 12, seed: int = SEED, **policy: Any) -> list[dict]:
-    return demonstrate(ragen, Demonstrator(**policy), plan_of(ragen, count, seed, STEPS))
+    return collect(ragen, Demonstrator(**policy), plan_of(ragen, count, seed, STEPS))
 
 
 def words(records: list[dict]) -> list:
@@ -117,7 +117,7 @@ def test_an_environment_without_an_oracle_is_refused():
 def test_the_command_writes_the_chats_and_what_they_are(tmp_path):
     file = tmp_path / "here" / "lake.parquet"
     done = CliRunner().invoke(
-        app, ["demonstrate", "nano/frozen_lake", "ragen.rollout.max_turns=3", "--episodes", "7", "--out", str(file)]
+        app, ["collect", "nano/frozen_lake", "ragen.rollout.max_turns=3", "--episodes", "7", "--out", str(file)]
     )
     assert done.exit_code == 0 and "7 chats written" in done.output, done.output
     chats, note = read(file)
@@ -138,6 +138,6 @@ def test_the_command_writes_the_chats_and_what_they_are(tmp_path):
 )
 def test_what_cannot_work_is_refused(words, why, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["demonstrate", *words])
+    done = CliRunner().invoke(app, ["collect", *words])
     assert done.exit_code == 2 and why in done.output.replace("\n", " "), done.output
     assert not list(tmp_path.iterdir())

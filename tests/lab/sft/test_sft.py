@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ragen_lab.convert.chats import sft
 from ragen_lab.sft.check import prepare, recipe_of
-from ragen_lab.sft.demonstrations import SEED, Demonstrator, demonstrate, plan_of
+from ragen_lab.sft.demonstrations import SEED, Demonstrator, collect, plan_of
 from ragen_lab.sft.parquet import dialogue, write
 from refusals import refused
 
@@ -16,7 +16,7 @@ RECIPE, COUNT = "nano/frozen_lake", 20
 
 def demonstrated(file: Path, overrides: tuple[str, ...] = (), seed: int = SEED) -> Path:
     config, ragen, _ = recipe_of(RECIPE, overrides)
-    records = demonstrate(ragen, Demonstrator(), plan_of(ragen, COUNT, seed, config.trainer.total_training_steps))
+    records = collect(ragen, Demonstrator(), plan_of(ragen, COUNT, seed, config.trainer.total_training_steps))
     note = {"dialogue": dialogue(ragen), "seeds": [seed, seed + COUNT]}
     last_only = ragen.rollout.chat_context().row_per_turn
     write(({**chat, "last_only": last_only} for chat in sft(records)), note, file)

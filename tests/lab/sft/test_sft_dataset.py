@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from ragen_lab.convert.chats import sft
 from ragen_lab.sft.check import recipe_of, verl_config
 from ragen_lab.sft.dataset import DemonstrationDataset
-from ragen_lab.sft.demonstrations import Demonstrator, demonstrate, plan_of
+from ragen_lab.sft.demonstrations import Demonstrator, collect, plan_of
 from ragen_lab.sft.parquet import write
 from ragen_lab.sft.rows import encode
 from transformers import AutoTokenizer
@@ -29,7 +29,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict], Ra
     split = {"envs": [{"id": "Sokoban-v0", "groups": 1}], "seed": 0}
     block = {"train": split, "val": {**split, "seed": 100}, "run": {"dir": "none"}}
     ragen = RagenConfig.from_omegaconf({**block, "rollout": {"max_actions_per_turn": 2}})
-    chats = list(sft(demonstrate(ragen, Demonstrator(0.5), plan_of(ragen, COUNT, 5000, 1))))
+    chats = list(sft(collect(ragen, Demonstrator(0.5), plan_of(ragen, COUNT, 5000, 1))))
     file = tmp_path_factory.mktemp("data") / "chats.parquet"
     write(({**one, "last_only": place == 1} for place, one in enumerate(chats)), {}, file)
     return file, chats, ragen

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ragen_lab.convert.chats import sft
-from ragen_lab.sft.demonstrations import Demonstrator, demonstrate, plan_of
+from ragen_lab.sft.demonstrations import Demonstrator, collect, plan_of
 from ragen_lab.sft.rows import answer_ids, encode
 from toy_chat import GEMMA, OPENS_THOUGHTS, QWEN, STRIPS_THOUGHTS, tokenizer
 from transformers import AutoTokenizer
@@ -69,7 +69,7 @@ def rollout_of(record: dict, ragen: RagenConfig, chat: ChatTokens) -> list:
 def test_a_chat_has_the_ids_and_the_mask_of_a_rollout(words, rollout):
     ragen = recipe("Sokoban-v0", **rollout)
     chat = ChatTokens(words(), ragen.rollout.chat_protocol())
-    records = demonstrate(ragen, Demonstrator(0.5), plan_of(ragen, 4, 5000, 1))
+    records = collect(ragen, Demonstrator(0.5), plan_of(ragen, 4, 5000, 1))
     assert max(len(one["turns"]) for one in records) > 2
     for record in records:
         rows = rollout_of(record, ragen, chat)
@@ -85,7 +85,7 @@ def test_a_chat_has_the_ids_and_the_mask_of_a_rollout(words, rollout):
 def test_the_mask_covers_the_answers_and_nothing_else(think):
     ragen = recipe("FrozenLake-v0", think=think)
     chat = ChatTokens(nano(), ragen.rollout.chat_protocol())
-    records = demonstrate(ragen, Demonstrator(0.5), plan_of(ragen, 20, 5000, 1))
+    records = collect(ragen, Demonstrator(0.5), plan_of(ragen, 20, 5000, 1))
     for record in records:
         (found,) = sft([record])
         ids, mask = encode(chat, found["messages"])

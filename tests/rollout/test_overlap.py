@@ -9,7 +9,7 @@ import yaml
 from paths import ROOT
 
 from ragen_verl import make
-from ragen_verl.rollout.recurrence import InitialStates
+from ragen_verl.rollout.overlap import InitialStates
 
 
 def record(state: str, success: float = 0.0, excluded: bool = False) -> dict:

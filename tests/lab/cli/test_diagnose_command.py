@@ -1,4 +1,4 @@
-"""`ragen-verl verdict`."""
+"""`ragen-verl diagnose`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ragen_verl.runs.folder import RunFolder
 
 
 def run(*args: str):
-    return CliRunner().invoke(app, ["verdict", *args], env={"COLUMNS": "200", "TERM": "dumb"})
+    return CliRunner().invoke(app, ["diagnose", *args], env={"COLUMNS": "200", "TERM": "dumb"})
 
 
 @pytest.fixture

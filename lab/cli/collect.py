@@ -1,4 +1,4 @@
-"""`ragen-verl demonstrate`."""
+"""`ragen-verl collect`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ragen_verl.cli.console import console
 from ragen_verl.cli.recipes import composed
 from ragen_verl.errors import RecipeError
 
-__all__ = ["EPILOG", "Thoughts", "demonstrate"]
+__all__ = ["EPILOG", "Thoughts", "collect"]
 
 EPILOG = """Examples:
 
-ragen-verl demonstrate nano/frozen_lake --out lake.parquet
+ragen-verl collect nano/frozen_lake --out lake.parquet
 
-ragen-verl demonstrate paper/sokoban_starpo_s --thoughts none --episodes 1000 --out sokoban.parquet"""
+ragen-verl collect paper/sokoban_starpo_s --thoughts none --episodes 1000 --out sokoban.parquet"""
 
 
 class Thoughts(str, Enum):
@@ -28,7 +28,7 @@ class Thoughts(str, Enum):
     none = "none"
 
 
-def demonstrate(
+def collect(
     recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists, or a YAML file of your own."),
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Hydra overrides, as in train."),
     out: Path = typer.Option(..., help="Parquet file to write."),
@@ -50,7 +50,7 @@ def demonstrate(
     """
     from ragen_lab.convert.chats import sft
     from ragen_lab.sft.demonstrations import SEED, Demonstrator, plan_of
-    from ragen_lab.sft.demonstrations import demonstrate as play
+    from ragen_lab.sft.demonstrations import collect as play
     from ragen_lab.sft.parquet import LAST_ONLY, SUFFIX, dialogue, write
 
     from ragen_verl.config import RagenConfig

@@ -1,4 +1,4 @@
-"""`ragen-verl verdict`."""
+"""`ragen-verl diagnose`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 from ragen_verl.names import ECHO
 
-__all__ = ["verdict"]
+__all__ = ["diagnose"]
 
 
 def _lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
@@ -55,7 +55,7 @@ def _parse(text: str) -> Any:
         return None
 
 
-def verdict(
+def diagnose(
     run_dir: Path = typer.Argument(help="A run's folder (ragen.run.dir), finished or not."),
     baseline_steps: int = typer.Option(
         None, min=3, help="How many first steps are the baseline.  \\[default: the run's]"

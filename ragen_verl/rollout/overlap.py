@@ -1,4 +1,4 @@
-"""Held-out initial states that also occur in training: their seeds differ, but their first observations are equal.
+"""Train/eval overlap: held-out initial states that also occur in training, with another seed but an equal observation.
 
 The splits have different seeds, but a small environment has fewer initial states than a run has seeds. So held-out
 results are reported with those states and without them.

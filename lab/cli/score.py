@@ -1,4 +1,4 @@
-"""`ragen-verl assess`, and the options that it shares with `gate`."""
+"""`ragen-verl score`, and the options that it shares with `gate`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import yaml
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
 
-__all__ = ["BY", "EPILOG", "PLUGIN", "SET", "SPLIT", "assess", "judged", "left_out", "parsed"]
+__all__ = ["BY", "EPILOG", "PLUGIN", "SET", "SPLIT", "judged", "left_out", "parsed", "score"]
 
 EPILOG = """Examples:
 
-ragen-verl assess runs/RUN
+ragen-verl score runs/RUN
 
-ragen-verl assess runs/RUN --step all --by step
+ragen-verl score runs/RUN --step all --by step
 
-ragen-verl assess runs/eval/RECIPE/POLICY --by environment --by seeds --out scores
+ragen-verl score runs/eval/RECIPE/POLICY --by environment --by seeds --out scores
 
-ragen-verl assess runs/RUN --judge my-model@http://127.0.0.1:8000/v1 --set reward_hacking.evaluator=judge"""
+ragen-verl score runs/RUN --judge my-model@http://127.0.0.1:8000/v1 --set reward_hacking.evaluator=judge"""
 SET = typer.Option((), "--set", metavar="NAME.OPTION=VALUE", help="An evaluator's option; may be repeated.")
 PLUGIN = typer.Option((), "--plugin", help="A file with evaluators of your own; may be repeated.")
 BY = typer.Option(
@@ -32,7 +32,7 @@ BY = typer.Option(
 SPLIT = typer.Option("val", help="Split of a run: val, train or generalisation.")
 
 
-def assess(
+def score(
     run: Path = typer.Argument(help="A run's folder, one policy's folder of an evaluation, or a JSONL file."),
     split: str = SPLIT,
     step: str = typer.Option("last", help="Step of a run: first, last, best, all or a number."),

@@ -1,4 +1,4 @@
-"""Refill with verl's dataset, data loader and batches; verl's queue and engine are played by one in memory."""
+"""Dynamic sampling with verl's dataset, data loader and batches; one in memory plays verl's queue and engine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from ragen_verl.config import RagenConfig
 from ragen_verl.filter import select
 from ragen_verl.training.dataset import EnvDataset
-from ragen_verl.training.sampler import Refill, informative, round_size
+from ragen_verl.training.sampler import DynamicSampling, informative, round_size
 
 P, N = 8, 2
 BLOCK = {
     "train": {"envs": [{"id": "FrozenLake-v0", "groups": P}], "seed": 1000},
     "val": {"envs": [{"id": "FrozenLake-v0", "groups": 1}], "seed": 1},
     "run": {"dir": "unused"},
-    "filter": {"on_empty": "refill"},
+    "filter": {"on_empty": "dynamic_sampling"},
 }
 
 
@@ -45,8 +45,8 @@ class Buffer:
         return KVBatchMeta(partition_id=partition_id, keys=keys, tags=[{} for _ in keys]), {}
 
 
-class Stream(Refill, Buffer):
-    """The buffer with refill.
+class Stream(DynamicSampling, Buffer):
+    """The buffer with dynamic sampling.
 
     Args:
         differs: whether the group of a seed has returns that differ.
@@ -70,7 +70,7 @@ class Stream(Refill, Buffer):
 def test_full_batch_is_not_topped_up() -> None:
     seeds, metrics = Stream(lambda seed: True).step(P, 16)
     assert seeds == list(range(1000, 1008))
-    assert metrics == {"rollout/groups_generated": P, "rollout/refill_rounds": 0}
+    assert metrics == {"rollout/groups_generated": P, "rollout/dynamic_sampling_rounds": 0}
 
 
 def test_rounds_by_hand() -> None:
@@ -79,19 +79,19 @@ def test_rounds_by_hand() -> None:
     # 2 of 8 found, 2 missing: 2 * 9 / 3 = 6 more, of which 1008 and 1012 are informative
     assert stream.sizes == [8, 6]
     assert seeds == list(range(1000, 1014))
-    assert metrics == {"rollout/groups_generated": 14, "rollout/refill_rounds": 1}
+    assert metrics == {"rollout/groups_generated": 14, "rollout/dynamic_sampling_rounds": 1}
 
 
-def test_a_bound_ends_the_refill_and_rounds_fit_a_step() -> None:
+def test_a_bound_ends_dynamic_sampling_and_rounds_fit_a_step() -> None:
     stream = Stream(lambda seed: False)
     _, metrics = stream.step(P, 19)
     assert stream.sizes == [8, 8, 8, 3]
-    assert metrics == {"rollout/groups_generated": 27, "rollout/refill_rounds": 3}
+    assert metrics == {"rollout/groups_generated": 27, "rollout/dynamic_sampling_rounds": 3}
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 12), st.integers(1, 30), st.floats(0, 1), st.integers(0, 99))
-def test_refill_is_bounded_complete_and_the_same_again(target: int, limit: int, share: float, salt: int) -> None:
+def test_sampling_is_bounded_complete_and_the_same_again(target: int, limit: int, share: float, salt: int) -> None:
     def differs(seed: int) -> bool:
         return random.Random(seed * 100 + salt).random() < share
 
@@ -103,7 +103,7 @@ def test_refill_is_bounded_complete_and_the_same_again(target: int, limit: int, 
     assert Stream(differs).step(target, limit) == (seeds, metrics)
 
 
-def test_resumed_run_goes_on_after_the_groups_of_the_refill() -> None:
+def test_resumed_run_continues_after_the_sampled_groups() -> None:
     stream = Stream(lambda seed: seed % 4 == 0)
     first, _ = stream.step(4, 16)
     state = stream.loader.state_dict()  # what verl writes to data.pt
@@ -139,8 +139,10 @@ def test_informative_groups_have_members_that_differ() -> None:
     assert informative([], [], []) == 0
 
 
-def test_refilled_step_trains_on_the_first_informative_groups() -> None:
-    config = RagenConfig.from_omegaconf({**BLOCK, "filter": {"on_empty": "refill", "refill_groups": 2}})
+def test_step_with_dynamic_sampling_trains_on_the_first_informative_groups() -> None:
+    config = RagenConfig.from_omegaconf(
+        {**BLOCK, "filter": {"on_empty": "dynamic_sampling", "dynamic_sampling_groups": 2}}
+    )
     rule = config.filter.rule(P, N)
     groups = [label for label in "abcd" for _ in range(N)]
     found = select([0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0], groups, rule=rule)

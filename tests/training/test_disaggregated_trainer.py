@@ -11,7 +11,7 @@ from refusals import refused
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
 from ragen_verl.training import trainer_modes
-from ragen_verl.training.trainer_modes import RagenSeparateTrainer
+from ragen_verl.training.trainer_modes import RagenDisaggregatedTrainer
 
 ENGINE = "actor_rollout_ref.rollout"
 
@@ -24,7 +24,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
 
 def test_too_few_devices_are_refused_before_ray_waits(cluster: dict[str, float]) -> None:
-    recipe = composed("nano/frozen_lake", "mode=separate")
+    recipe = composed("nano/frozen_lake", "mode=disaggregated")
     cluster["GPU"] = 1.0
     with refused("has 1: lower them, or use mode=async"):
         trainer_modes._check_devices(recipe)
@@ -35,7 +35,7 @@ def test_too_few_devices_are_refused_before_ray_waits(cluster: dict[str, float])
 
 
 def test_a_step_of_several_updates_passes_verls_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    recipe = composed("nano/frozen_lake", "mode=separate", f"ragen.run.dir={tmp_path}")
+    recipe = composed("nano/frozen_lake", "mode=disaggregated", f"ragen.run.dir={tmp_path}")
     seen = []
     verls = PPOTrainer.__init__
 
@@ -45,7 +45,7 @@ def test_a_step_of_several_updates_passes_verls_check(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(PPOTrainer, "__init__", seeing)
     assert mini_batch(recipe) < recipe.data.train_batch_size
-    RagenSeparateTrainer(recipe)
+    RagenDisaggregatedTrainer(recipe)
     assert seen == [recipe.data.train_batch_size]
     assert mini_batch(recipe) == composed("nano/frozen_lake").actor_rollout_ref.actor.ppo_mini_batch_size
 

@@ -1,4 +1,4 @@
-"""Token drift of a batch in verl's data plane: the trainer's log-probabilities against the engine's.
+"""Train/inference mismatch of a batch in verl's data plane: the trainer's log-probabilities against the engine's.
 
 The comparison depends on the mode (verl 0.9.1, trainer/ppo/v1/trainer_base.py):
 
@@ -7,8 +7,9 @@ the update, at every step. They are compared with `rollout_log_probs`, without a
 
 `bypass_mode: true`: verl copies the engine's log-probabilities to `old_log_probs`, so the two are equal by
 construction and cannot be compared; verl's `rollout_corr/*` and `training/rollout_probs_diff_*` are not logged either.
-verl's `actor/ppo_kl` is a signed mean over all mini-batches that mixes drift with the effect of the update, so no rule
-reads it. Instead, every `bypass_freq` steps one pass of the actor over the batch gives the trainer's log-probabilities.
+verl's `actor/ppo_kl` is a signed mean over all mini-batches that mixes the mismatch with the effect of the update, so
+no rule reads it. Instead, every `bypass_freq` steps one pass of the actor over the batch gives the trainer's
+log-probabilities.
 
 In asynchronous training older weights sampled many rows, and theirs are meant to differ. Those rows are left out;
 verl's `rollout_corr/*` have the distance of all rows.
@@ -23,18 +24,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ragen_verl.diagnostics.drift import THRESHOLD, token_drift
+from ragen_verl.diagnostics.mismatch import THRESHOLD, token_mismatch
 from ragen_verl.training import data_plane
 from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.staleness import fresh_rows
 
-__all__ = ["batch_drift", "drift_of_rows"]
+__all__ = ["batch_mismatch", "mismatch_of_rows"]
 
 
-def batch_drift(
+def batch_mismatch(
     batch: Batch, step: int, threshold: float = THRESHOLD, actor: Any = None, temperature: float = 1.0
 ) -> dict[str, float]:
-    """`token_drift` of a batch in verl's data plane, to be called after verl's `_compute_old_log_prob`.
+    """`token_mismatch` of a batch in verl's data plane, to be called after verl's `_compute_old_log_prob`.
 
     Args:
         batch: the batch whose `old_log_probs` were written; verl's padding rows and rows of older weights do not count.
@@ -53,11 +54,11 @@ def batch_drift(
         return {}
     ours = "old_log_probs" if actor is None else "log_probs"
     fields = [ours, "rollout_log_probs", "response_mask"]
-    return drift_of_rows(data_plane.current.get(batch, keys, fields), threshold)
+    return mismatch_of_rows(data_plane.current.get(batch, keys, fields), threshold)
 
 
-def drift_of_rows(data: Mapping[str, Sequence[Tensor]], threshold: float = THRESHOLD) -> dict[str, float]:
-    """`token_drift` of rows of different lengths.
+def mismatch_of_rows(data: Mapping[str, Sequence[Tensor]], threshold: float = THRESHOLD) -> dict[str, float]:
+    """`token_mismatch` of rows of different lengths.
 
     Args:
         data: one tensor for each row: `rollout_log_probs` and `response_mask` over the response, and either
@@ -71,4 +72,4 @@ def drift_of_rows(data: Mapping[str, Sequence[Tensor]], threshold: float = THRES
     else:
         ours = [row[-len(mask) - 1 : -1] for row, mask in zip(data["log_probs"], masks, strict=True)]
     trainer, engine, sampled = (torch.cat(list(rows)) for rows in (ours, data["rollout_log_probs"], masks))
-    return token_drift(trainer, engine, sampled, threshold)
+    return token_mismatch(trainer, engine, sampled, threshold)

@@ -1,4 +1,4 @@
-"""Token drift: how far the trainer's log-probabilities of sampled tokens are from the engine's.
+"""Train/inference mismatch: how far the trainer's log-probabilities of sampled tokens are from the engine's.
 
 The two run different kernels on the same weights. In float32 they agree to 1e-5, in bfloat16 to about 1e-2 per token. A
 larger difference means that token ids were encoded anew, weights did not arrive, or temperatures differ.
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import torch
 
-from ragen_verl.names import DRIFT
+from ragen_verl.names import MISMATCH
 
-__all__ = ["THRESHOLD", "token_drift"]
+__all__ = ["THRESHOLD", "token_mismatch"]
 
 THRESHOLD = 0.5  # nats: a ratio of 1.65, which every clip range of PPO cuts
 
 
-def token_drift(
+def token_mismatch(
     old_log_probs: torch.Tensor,
     rollout_log_probs: torch.Tensor,
     response_mask: torch.Tensor,
@@ -30,9 +30,10 @@ def token_drift(
         threshold: nats.
 
     Returns:
-        `drift/mean` and `drift/max`: mean and maximum of |trainer - engine| over the sampled tokens where it is finite;
-        `drift/share`: share of sampled tokens where it is above `threshold` or not finite; `drift/tokens`: the number
-        of sampled tokens. Without sampled tokens only `drift/tokens`; without a finite difference no mean and maximum.
+        `mismatch/mean` and `mismatch/max`: mean and maximum of |trainer - engine| over the sampled tokens where it is
+        finite; `mismatch/share`: share of sampled tokens where it is above `threshold` or not finite;
+        `mismatch/tokens`: the number of sampled tokens. Without sampled tokens only `mismatch/tokens`; without a finite
+        difference no mean and maximum.
 
     Raises:
         ValueError: the shapes differ.
@@ -42,11 +43,11 @@ def token_drift(
         raise ValueError(f"shapes {shapes} of log-probabilities and mask are not one batch")
     sampled = response_mask.bool()
     distance = (old_log_probs[sampled].double() - rollout_log_probs[sampled].double()).abs()
-    metrics = {f"{DRIFT}/tokens": float(distance.numel())}
+    metrics = {f"{MISMATCH}/tokens": float(distance.numel())}
     if not distance.numel():
         return metrics
-    metrics[f"{DRIFT}/share"] = (~(distance <= threshold)).double().mean().item()
+    metrics[f"{MISMATCH}/share"] = (~(distance <= threshold)).double().mean().item()
     finite = distance[torch.isfinite(distance)]
     if finite.numel():
-        metrics |= {f"{DRIFT}/mean": finite.mean().item(), f"{DRIFT}/max": finite.max().item()}
+        metrics |= {f"{MISMATCH}/mean": finite.mean().item(), f"{MISMATCH}/max": finite.max().item()}
     return metrics

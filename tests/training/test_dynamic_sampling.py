@@ -139,7 +139,7 @@ def test_informative_groups_have_members_that_differ() -> None:
     assert informative([], [], []) == 0
 
 
-def test_step_with_dynamic_sampling_trains_on_the_first_informative_groups() -> None:
+def test_dynamic_sampling_trains_on_the_first_groups() -> None:
     config = RagenConfig.from_omegaconf(
         {**BLOCK, "filter": {"on_empty": "dynamic_sampling", "dynamic_sampling_groups": 2}}
     )

@@ -74,7 +74,7 @@ class MessageChat(Chat):
         """The text of a response without the tag at its start."""
         return "".join(one.content for one in response).lstrip().removeprefix(self._prefill)
 
-    def prefix(self, response: Sequence[Message]) -> str:
+    def prefill(self, response: Sequence[Message]) -> str:
         """The part of a response that `decode` removes."""
         text = "".join(one.content for one in response)
         return text[: len(text) - len(self.decode(response))]

@@ -42,3 +42,10 @@ def test_a_dead_link_is_seen(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# One `thing`, two\n[a](#one-thing-two) [b](#three) [c](other.md) [d](https://example.org)")
     assert dead(page) == ["#three", "other.md"]
+
+
+def test_every_page_has_a_place_on_the_site() -> None:
+    """`make site` says this too, with a strict build that takes longer."""
+    named = set(re.findall(r"^\s+- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
+    pages = {page.name for page in ROOT.glob("docs/*.md")} | {"index.md", "changelog.md", "recipes.md", "api.md"}
+    assert pages == named

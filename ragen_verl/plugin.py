@@ -43,10 +43,11 @@ def register_verl() -> None:
     from ragen_verl.hooks import after_import
     from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, DISAGGREGATED_TRAINER, TRAINER
     from ragen_verl.patches import apply_patches
-    from ragen_verl.resolvers import open_options, register_resolvers
+    from ragen_verl.resolvers import find_verl, open_options, register_resolvers
 
     register_resolvers()
     after_import("hydra.core.config_store", open_options)
+    after_import("hydra.core.plugins", find_verl)
     patches = apply_patches("verl", cpu=not accelerator_present())
     after_import("verl.trainer.ppo.v1", _find_trainers)
     after_import("verl.experimental.agent_loop.agent_loop", _register_agent_loop)

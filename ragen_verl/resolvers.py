@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from ragen_verl.errors import RecipeError
 
-__all__ = ["open_options", "register_resolvers"]
+__all__ = ["find_verl", "open_options", "register_resolvers"]
 
 _OPEN = ("rollout", "rewards", "filter", "advantage", "diagnostics.indicators", "diagnostics.causes")
 
@@ -57,6 +57,23 @@ def open_options(config_store: ModuleType) -> None:
         OmegaConf.update(blocks, f"ragen.{name}", {})
         OmegaConf.set_struct(OmegaConf.select(blocks, f"ragen.{name}"), False)
     config_store.ConfigStore.instance().store(group="ragen", name="open_options", node=blocks, package="_global_")
+
+
+def find_verl(plugins: ModuleType) -> None:
+    """Let Hydra find verl's files for every recipe that builds on those of this package.
+
+    The plugin calls it once Hydra's module `hydra.core.plugins` is imported. Otherwise every recipe would name verl's
+    folder in `hydra.searchpath`, which Hydra reads from the primary file alone, and none could build on another.
+    """
+    from hydra.core.config_search_path import ConfigSearchPath
+    from hydra.plugins.search_path_plugin import SearchPathPlugin
+
+    class VerlSearchPath(SearchPathPlugin):
+        def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+            if any(one.path == "pkg://ragen_verl.recipes" for one in search_path.get_path()):
+                search_path.append("ragen-verl", "pkg://verl.trainer.config")
+
+    plugins.Plugins.instance().register(VerlSearchPath)
 
 
 def _nano_model(thoughts: str | None = None, number: int | None = None) -> str:

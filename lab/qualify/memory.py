@@ -31,7 +31,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
 from ragen_lab.qualify.shapes import Shape, shape_of
+
+from ragen_verl.errors import RecipeError
 
 __all__ = [
     "ASLEEP",
@@ -47,6 +50,7 @@ __all__ = [
     "passes",
     "roles",
     "tokens",
+    "told",
 ]
 
 GB = 1e9
@@ -127,6 +131,23 @@ class Need:
     def fits(self, card: float) -> bool:
         """Whether all moments fit, and a whole row fits into the engine's cache."""
         return self.margin(card) >= 0 and self.cached > 0
+
+
+def told(config: DictConfig) -> str | None:
+    """A line of `train --dry-run`: GB of an H100 at each moment; None on a CPU and for a model of unknown shape."""
+    from ragen_lab.qualify.cards import CARDS
+
+    if config.trainer.device == "cpu":
+        return None
+    try:
+        found = need(OmegaConf.to_container(config), CARDS["h100"].gb)
+    except RecipeError:
+        return None
+    return (
+        f"of an h100's {CARDS['h100'].gb:.0f}: {found.generating:.1f} generating, {found.pushing:.1f} pushing "
+        f"weights, {found.updating:.1f} in the largest pass ({found.moment}), {found.host:.0f} GB in main memory. "
+        "Computed; other cards, and seconds: ragen-verl qualify --estimate RECIPE --card NAME"
+    )
 
 
 def need(config: Mapping[str, Any], card: float) -> Need:

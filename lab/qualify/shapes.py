@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ragen_lab.qualify import tokenizer
 
@@ -79,15 +82,27 @@ SHAPES = {
 
 
 def shape_of(model: str) -> Shape:
-    """The shape of a model that a recipe names, instruction-tuned or not.
+    """The shape of a model that a recipe names, instruction-tuned or not, or of the folder of a model.
 
     Raises:
         RecipeError: no shape is known under this name.
     """
+    if (file := Path(model) / "config.json").is_file():
+        return _shape(json.loads(file.read_text("utf-8")))
     name = model.rpartition("/")[2].removesuffix("-Instruct")
     if name not in SHAPES:
-        raise RecipeError(f"The shape of {model} is not known: {nearest(name, SHAPES)}")
+        raise RecipeError(
+            f"The shape of {model} is not known; name the folder of the model, or one of these: {nearest(name, SHAPES)}"
+        )
     return SHAPES[name]
+
+
+def _shape(config: Mapping[str, Any]) -> Shape:
+    """The shape in a model's config.json; the names of its keys are those of transformers."""
+    sizes = [config[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")]
+    heads = config["num_attention_heads"]
+    shared = config.get("num_key_value_heads") or heads
+    return Shape(*sizes, heads, shared, bool(config.get("tie_word_embeddings", False)))
 
 
 def make(name: str, folder: Path, seed: int = 0) -> Path:

@@ -78,8 +78,10 @@ def prepare(
     check_name(recipe)
     is_new = False
     config = compose(recipe, overrides)
-    if not config.get("ragen"):
-        raise RecipeError(f"{recipe} has no ragen block: put /ragen at the head of its defaults list.")
+    if OmegaConf.is_missing(config, "ragen") or "run" not in (config.get("ragen") or {}):
+        raise RecipeError(
+            f"{recipe} builds on no recipe: begin it with a defaults list, say defaults: [/nano/frozen_lake, _self_]."
+        )
     if folder:
         config.ragen.run.dir = str(folder.path)
     elif OmegaConf.to_container(config.ragen.run, resolve=False).get("dir") == _DEFAULT_DIR:

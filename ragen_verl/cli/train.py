@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from ragen_verl.cli.console import console
 from ragen_verl.cli.resume import YES, confirm, tell
+from ragen_verl.errors import RecipeError
 
 __all__ = ["EPILOG", "train"]
 
@@ -23,7 +25,8 @@ def train(
         None, metavar="[KEY=VALUE]...", help="Hydra overrides: key=value, +new.key=value, ~key."
     ),
     yes: bool = YES,
-    dry_run: bool = typer.Option(False, "--dry-run", help="Check the recipe, print it in full and start nothing."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Check the recipe, print its sizes and start nothing."),
+    full: bool = typer.Option(False, "--full", help="With --dry-run: print the whole composed recipe instead."),
 ) -> None:
     """Train a recipe and print a table of what it learned and where the run's folder is.
 
@@ -36,13 +39,21 @@ def train(
     from ragen_verl.cli.prepare import prepare
 
     prepared = prepare(recipe, list(overrides or []), machine=not dry_run)
-    if told := fit(prepared.config):
-        typer.echo(told, err=True)
-    if dry_run:
+    if full and not dry_run:
+        raise RecipeError("--full prints a recipe and trains nothing: add --dry-run.")
+    if full:
         from omegaconf import OmegaConf
 
         typer.echo(OmegaConf.to_yaml(prepared.config))
         return
+    told = fit(prepared.config)
+    if dry_run:
+        from ragen_verl.cli.dry_run import table
+
+        console().print(table(prepared, list(overrides or []), told))
+        return
+    if told:
+        typer.echo(told, err=True)
     confirm(prepared, yes)
     prepared = prepared.with_own_folder()
     tell(prepared)

@@ -24,13 +24,11 @@ from omegaconf.errors import OmegaConfBaseException
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import is_file
 from ragen_verl.resolvers import open_options, register_resolvers
-from ragen_verl.validation.verl_source import search_path
 from ragen_verl.verl_files import folder
 
 __all__ = ["compose", "quoted", "sft_defaults", "verl_defaults"]
 
 _RECIPES = "ragen_verl.recipes"
-_SEARCH_PATH = "hydra.searchpath"
 _VERL = "file://{}/trainer/config"
 
 
@@ -51,19 +49,17 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> DictConfig:
     if is_file(recipe):
         name, beside = Path(recipe).stem, Path(recipe).resolve().parent
         _check_name(name)
-    searched = [search_path(one) for one in _search_path(recipe, parsed)]
-    path = [f"{_SEARCH_PATH}=[{','.join(map(quoted, searched))}]"] if searched else []
-    plain = [text for text, one in zip(overrides, parsed, strict=True) if one.get_key_element() != _SEARCH_PATH]
+        _check_file(Path(recipe))
     with _hydra(f"pkg://{_RECIPES}", beside):
         try:
-            return hydra_compose(name, overrides=[*plain, *path])
+            return hydra_compose(name, overrides=list(overrides))
         except yaml.MarkedYAMLError as error:
             raise RecipeError(_unreadable(error)) from error
         except MissingConfigException as error:
             raise RecipeError(_missing(error)) from error
         except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: a list's index is a word
             for one in parsed:
-                _check_key(one, recipe, lambda: hydra_compose(name, overrides=path, return_hydra_config=True))
+                _check_key(one, recipe, lambda: hydra_compose(name, return_hydra_config=True))
             raise RecipeError(f"{recipe} cannot be composed: {_first_line(error)}") from error
 
 
@@ -94,6 +90,8 @@ def _hydra(source: str, beside: Path | None = None) -> Iterator[None]:
     GlobalHydra.instance().clear()
     try:
         path = create_config_search_path(source)
+        # as a folder: `pkg://verl` would import verl
+        path.prepend("ragen-verl", _VERL.format(folder()), anchor="schema")
         if beside:
             path.prepend("command-line", f"file://{beside}", anchor="schema")
         Hydra.create_main_hydra2("ragen_verl", path)
@@ -122,12 +120,8 @@ def _check_name(name: str) -> None:
         raise RecipeError(f"{name}.yaml is the name of a file in ragen_verl's recipes as well: call yours differently.")
 
 
-def _search_path(recipe: str, overrides: Sequence[Override]) -> list[str]:
-    """The `hydra.searchpath` of the overrides, or of the recipe's file if they have none."""
-    for one in overrides:
-        if one.get_key_element() == _SEARCH_PATH:
-            return list(one.value())
-    path = Path(recipe) if is_file(recipe) else Path(str(files(_RECIPES))) / f"{recipe}.yaml"
+def _check_file(path: Path) -> None:
+    """Refuse a file that is no block of keys, which Hydra would say less clearly."""
     try:
         found = yaml.safe_load(path.read_text("utf-8"))
     except yaml.MarkedYAMLError as error:
@@ -136,7 +130,6 @@ def _search_path(recipe: str, overrides: Sequence[Override]) -> list[str]:
         raise RecipeError(f"{path} cannot be read: {error}.") from error
     if not isinstance(found, dict):
         raise RecipeError(f"{path} holds no keys: a recipe is a YAML file with a defaults list and blocks of keys.")
-    return list((found.get("hydra") or {}).get("searchpath") or [])
 
 
 def _unreadable(error: yaml.MarkedYAMLError, path: Path | None = None) -> str:

@@ -20,14 +20,7 @@ __all__ = [
     "policy_losses",
     "registered",
     "rollouts",
-    "search_path",
 ]
-
-
-def search_path(entry: str) -> str:
-    """An entry of Hydra's search path, with `pkg://verl...` as a folder, because Hydra would import verl for it."""
-    head, _, rest = entry.partition("pkg://verl.")
-    return entry if head or not rest else f"file://{folder().joinpath(*rest.split('.'))}"
 
 
 @cache

@@ -212,7 +212,7 @@ def test_checking_a_recipe_loads_neither_torch_nor_verl(tmp_path):
 
 def test_a_dry_run_prints_the_whole_recipe_and_starts_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    result = run("train", "nano/frozen_lake", "--dry-run", "trainer.save_freq=7")
+    result = run("train", "nano/frozen_lake", "--dry-run", "--full", "trainer.save_freq=7")
     assert result.exit_code == 0
     found = yaml.safe_load(result.stdout)
     assert found["trainer"]["save_freq"] == 7 and found["data"]["train_batch_size"] == 16

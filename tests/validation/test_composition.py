@@ -35,11 +35,14 @@ def test_an_option_of_a_plugin_needs_no_plus(block: str) -> None:
         compose("nano/frozen_lake", ["ragen.stop.my_option=3"])
 
 
-def test_verls_own_main_takes_an_option_of_a_plugin_too() -> None:
-    arguments = ["--config-path", "pkg://ragen_verl.recipes", "--config-name", "nano/bandit", "--cfg", "job"]
+def test_verls_own_main_takes_a_file_of_ones_own_and_an_option_of_a_plugin(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults: [/nano/bandit, _self_]\ntrainer: {save_freq: 4}\n")
+    arguments = ["--config-path", "pkg://ragen_verl.recipes", "--config-dir", str(tmp_path), "--config-name", "mine"]
+    arguments += ["--cfg", "job"]
     code = f"import sys; sys.argv[1:] = {[*arguments, 'ragen.advantage.my_option=3']!r}\n"
     done = forked.run(code + "from verl.trainer.main_ppo import main; main()")
-    assert OmegaConf.create(done.stdout[done.stdout.index("actor_rollout_ref:") :]).ragen.advantage.my_option == 3
+    config = OmegaConf.create(done.stdout[done.stdout.index("actor_rollout_ref:") :])
+    assert config.ragen.advantage.my_option == 3 and config.trainer.save_freq == 4
 
 
 @pytest.mark.parametrize("engine", ["dp", "megatron"])
@@ -51,8 +54,7 @@ def test_verls_defaults_are_verls(engine: str) -> None:
 
 def test_a_file_of_ones_own_builds_on_the_package(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(
-        "# @package _global_\ndefaults: [/nano_base, _self_]\n"
-        "hydra: {searchpath: ['pkg://verl.trainer.config']}\ntrainer: {save_freq: 4}\n"
+        "defaults: [/nano/frozen_lake, _self_]\ntrainer: {save_freq: 4}\n"
         "ragen: {train: {envs: [{id: Bandit-v0, groups: 16}]}}\n"
     )
     config = compose(str(tmp_path / "mine.yaml"), ["trainer.test_freq=2"])

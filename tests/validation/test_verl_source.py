@@ -31,8 +31,3 @@ def test_loggers_are_those_that_verl_takes() -> None:
     from verl.utils.tracking import Tracking
 
     assert list(verl_source.loggers()) == Tracking.supported_backend
-
-
-def test_hydra_finds_verls_files_without_importing_verl() -> None:
-    assert verl_source.search_path("pkg://verl.trainer.config") == f"file://{folder()}/trainer/config"
-    assert verl_source.search_path("pkg://other.config") == "pkg://other.config"

@@ -29,7 +29,7 @@ def test_the_sizes_are_those_of_the_recipe() -> None:
     assert "at least" in sizes(resolved("nano/sokoban", "algorithm=ragen2_grpo"))["a step trains"]
 
 
-def test_overrides_are_compared_with_the_recipe_and_a_file_with_what_it_builds_on(tmp_path: Path) -> None:
+def test_what_a_run_changes_is_named(tmp_path: Path) -> None:
     overrides = ["trainer.total_training_steps=7", "trainer.experiment_name=other"]
     base, changed = differences("nano/bandit", overrides, compose("nano/bandit", overrides))
     steps = compose("nano/bandit").trainer.total_training_steps
@@ -40,7 +40,7 @@ def test_overrides_are_compared_with_the_recipe_and_a_file_with_what_it_builds_o
     assert (base, list(changed)) == ("nano/bandit", ["ragen.train.seed"])
 
 
-def test_a_dry_run_prints_sizes_and_memory_and_the_whole_recipe_on_request() -> None:
+def test_a_dry_run_prints_sizes_and_memory() -> None:
     told = CliRunner().invoke(app, ["train", "paper/sokoban_starpo_s", "--dry-run"], terminal_width=300)
     assert told.exit_code == 0, told.output
     assert "128 trajectories" in told.output and "ragen.filter.strategy: none -> top_k" in told.output

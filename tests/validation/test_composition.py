@@ -35,7 +35,7 @@ def test_an_option_of_a_plugin_needs_no_plus(block: str) -> None:
         compose("nano/frozen_lake", ["ragen.stop.my_option=3"])
 
 
-def test_verls_own_main_takes_a_file_of_ones_own_and_an_option_of_a_plugin(tmp_path: Path) -> None:
+def test_verls_own_main_takes_own_files_and_options(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("defaults: [/nano/bandit, _self_]\ntrainer: {save_freq: 4}\n")
     arguments = ["--config-path", "pkg://ragen_verl.recipes", "--config-dir", str(tmp_path), "--config-name", "mine"]
     arguments += ["--cfg", "job"]

@@ -229,9 +229,9 @@ def test_no_two_files_of_tests_have_one_name() -> None:
     assert sorted(names) == sorted(set(names))
 
 
-def test_the_readme_names_every_folder() -> None:
-    text = (ROOT / "README.md").read_text()
-    tree = text[text.index("## Where things are") :]
+def test_the_architecture_page_names_every_folder() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    tree = text[text.index("## Folders") :]
     folders = [
         path for name in ("ragen_verl", "lab") for path in ROOT.glob(f"{name}/*/") if (path / "__init__.py").exists()
     ]

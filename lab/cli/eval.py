@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,17 @@ from ragen_verl.errors import RecipeError
 _RESPONSE_LENGTH = 4096
 """Tokens of a response of a model behind an API: it may think, and a recipe's number is that of the model it trains."""
 
-__all__ = ["EPILOG", "asked", "bar", "evaluate"]
+__all__ = ["CONCURRENCY", "EPILOG", "PER_MINUTE", "RETRIES", "TIMEOUT", "asked", "bar", "evaluate", "played"]
 
 EPILOG = """Policies: random, oracle, human, api:MODEL[@URL], hf:FOLDER. Examples:
 
 ragen-verl eval nano/frozen_lake --policy random --policy oracle
 
 ragen-verl eval nano/sokoban --policy api:my-model@http://127.0.0.1:8000/v1 --samples 8 --states 64"""
+CONCURRENCY = typer.Option(32, min=1, help="Episodes that a model plays at the same time.")
+PER_MINUTE = typer.Option(None, min=0.01, help="Most requests started in a minute.")
+TIMEOUT = typer.Option(120.0, min=0.1, help="Seconds for one request.")
+RETRIES = typer.Option(6, min=0, help="Retries of a request that timed out or was refused (429, 5xx).")
 
 
 def evaluate(
@@ -42,10 +46,10 @@ def evaluate(
     response_length: int = typer.Option(
         None, min=1, help="Most tokens of one response of a model behind an API.  \\[default: 4096]"
     ),
-    concurrency: int = typer.Option(32, min=1, help="Episodes that a model plays at the same time."),
-    per_minute: float = typer.Option(None, min=0.01, help="Most requests started in a minute."),
-    timeout: float = typer.Option(120.0, min=0.1, help="Seconds for one request."),
-    retries: int = typer.Option(6, min=0, help="Retries of a request that timed out or was refused (429, 5xx)."),
+    concurrency: int = CONCURRENCY,
+    per_minute: float = PER_MINUTE,
+    timeout: float = TIMEOUT,
+    retries: int = RETRIES,
     prices: tuple[float, float] = typer.Option((0.0, 0.0), help="Prices of a million tokens in and out."),
 ) -> None:
     """Play a recipe's held-out episodes with any policy: same environments, seeds, prompts and code as in training.
@@ -56,7 +60,6 @@ def evaluate(
     """
     from ragen_lab.evaluate.endpoint import Sampling
     from ragen_lab.evaluate.plan import episodes
-    from ragen_lab.evaluate.runner import evaluate as play
     from ragen_lab.evaluate.spec import Setting, Spec
     from ragen_lab.evaluate.summary import comparisons, markdown, remarks, results, table
 
@@ -83,22 +86,10 @@ def evaluate(
     length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
     setting = Setting(sampling, str(rollout.dtype), length, asked)
     folder = out or Path("runs/eval") / recipe.replace("/", "-").removesuffix(".yaml")
-    settings = {"recipe": recipe, "overrides": list(overrides or []), "ragen": _played(ragen)}
-    records = {}
-    for spec in specs:
-        with ExitStack() as stack:
-            with Console(stderr=True, emoji=False).status(f"{spec.text}: starting ..."):
-                player = stack.enter_context(spec.opened(setting))
-            name = player.name if player.name not in records else spec.text
-            records[name] = play(
-                ragen,
-                player,
-                plan,
-                folder / re.sub(r"[^\w.-]+", "_", name),
-                lengths=(rollout.prompt_length, rollout.response_length),
-                settings=settings,
-                progress=stack.enter_context(bar(name)),
-            )
+    settings = {"recipe": recipe, "overrides": list(overrides or []), "ragen": _decisive(ragen)}
+    lengths = (rollout.prompt_length, rollout.response_length)
+    every = played(specs, setting, {"": (ragen, plan)}, folder, lengths=lengths, settings=settings)
+    records = {name: rows[""] for name, rows in every.items()}
     found = results(records, prices if any(prices) else None)
     title = f"{recipe}: {len(plan)} held-out episodes"
     (folder / "results.json").write_text(json.dumps({"recipe": recipe, **found}, indent=2))
@@ -111,7 +102,26 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _played(ragen: Any) -> str:
+def played(
+    specs: Sequence[Any], setting: Any, parts: Mapping[str, tuple[Any, list[Any]]], folder: Path, **same: Any
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Play every part (folder's name -> recipe, episodes) with every policy: policy -> part -> its records."""
+    from ragen_lab.evaluate.runner import evaluate as play
+
+    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for spec in specs:
+        with ExitStack() as stack:
+            with Console(stderr=True, emoji=False).status(f"{spec.text}: starting ..."):
+                player = stack.enter_context(spec.opened(setting))
+            name = player.name if player.name not in found else spec.text
+            place, rows = folder / re.sub(r"[^\w.-]+", "_", name), found.setdefault(name, {})
+            for part, (ragen, plan) in parts.items():
+                with bar(f"{name}: {part}" if part else name) as progress:
+                    rows[part] = play(ragen, player, plan, place / part, progress=progress, **same)
+    return found
+
+
+def _decisive(ragen: Any) -> str:
     """What decides an episode besides the policy, as text: two evaluations with another one are not mixed."""
     return repr((ragen.splits, ragen.rollout, ragen.rewards))
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import typer
-from ragen_lab.cli.eval import asked, bar
-from rich.console import Console
+from ragen_lab.cli.eval import CONCURRENCY, PER_MINUTE, RETRIES, TIMEOUT, asked, played
 
 from ragen_verl.cli.console import console
 
@@ -35,10 +32,10 @@ def leaderboard(
     response_length: int = typer.Option(512, min=1, help="Most tokens of one response."),
     context: int = typer.Option(8192, min=64, help="Most tokens of a conversation with a model that is served here."),
     dtype: str = typer.Option("auto", help="Type of a model that is served here, as vLLM takes it."),
-    concurrency: int = typer.Option(32, min=1, help="Episodes that a model plays at the same time."),
-    per_minute: float = typer.Option(None, min=0.01, help="Most requests started in a minute."),
-    timeout: float = typer.Option(120.0, min=0.1, help="Seconds for one request."),
-    retries: int = typer.Option(6, min=0, help="Retries of a request that timed out or was refused (429, 5xx)."),
+    concurrency: int = CONCURRENCY,
+    per_minute: float = PER_MINUTE,
+    timeout: float = TIMEOUT,
+    retries: int = RETRIES,
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
 ) -> None:
     """Rank policies on a fixed set: FrozenLake, Sokoban, WebShop, Twenty Questions, Countdown, Blocksworld.
@@ -49,7 +46,7 @@ def leaderboard(
     """
     from ragen_lab.evaluate import leaderboard as boards
     from ragen_lab.evaluate.endpoint import Sampling
-    from ragen_lab.evaluate.runner import evaluate, recorded
+    from ragen_lab.evaluate.runner import recorded
     from ragen_lab.evaluate.spec import Setting, Spec
 
     board = boards.Board(tuple(dict.fromkeys(env)) or tuple(boards.GAMES), instances, samples, response_length)
@@ -58,23 +55,10 @@ def leaderboard(
         temperature=temperature, timeout=timeout, retries=retries, concurrency=concurrency, per_minute=per_minute
     )
     setting = Setting(sampling, dtype, context, asked)
-    for spec in specs:
-        with ExitStack() as stack:
-            with Console(stderr=True, emoji=False).status(f"{spec.text}: starting ..."):
-                player = stack.enter_context(spec.opened(setting))
-            for game in board.games:
-                with bar(f"{player.name}: {game}") as progress:
-                    evaluate(
-                        board.recipe(game),
-                        player,
-                        board.plan(game),
-                        out / re.sub(r"[^\w.-]+", "_", player.name) / game,
-                        lengths=(0, context),
-                        settings=board.settings(),
-                        progress=progress,
-                    )
+    parts = {game: (board.recipe(game), board.plan(game)) for game in board.games}
+    played(specs, setting, parts, out, lengths=(0, context), settings=board.settings())
     records: dict[str, dict[str, list[dict[str, Any]]]] = {
-        name: {game: list(recorded(place, board.plan(game)).values()) for game, place in places.items()}
+        name: {game: list(recorded(place, parts[game][1]).values()) for game, place in places.items()}
         for name, places in boards.earlier(out, board)
     }
     found = boards.ranked(records, board)

@@ -104,7 +104,7 @@ class Household(FreeTextEnv):
         self, tasks: Sequence[str] | None = None, split: Split | None = None, show_commands: bool = True
     ) -> None:
         check_split("Household", split)
-        self.tasks = check_tasks("Household", tasks)
+        self.kinds = check_tasks("Household", tasks)
         check_switch("Household's show_commands", show_commands)
         self.split, self.show_commands = split, show_commands
         self.house: House | None = None
@@ -116,7 +116,7 @@ class Household(FreeTextEnv):
         """Draw a task and a room for it."""
         super().reset(seed=seed)
         rng = self.np_random
-        choices = tasks_of(self.tasks[int(rng.integers(len(self.tasks)))], self.split)
+        choices = tasks_of(self.kinds[int(rng.integers(len(self.kinds)))], self.split)
         self.house = furnish(choices[int(rng.integers(len(choices)))], rng)
         self._goal = _goal(self.house.task, rng)
         self._said = self._tell("look")

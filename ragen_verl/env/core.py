@@ -117,6 +117,9 @@ class Env(gymnasium.Env[str, str]):
             belongs to one thread, that may crash, that may hang in code which a thread cannot leave, or that holds
             Python's lock for long. It is an attribute of the class, not of an instance.
         seed, rollout_index: the seed and the rollout index of the current episode.
+        tasks: how many different tasks a finite environment has, such as a benchmark; None where seeds give new ones
+            without end.
+        task: the number of the current one, 0 or more.
         dynamics: generator of everything that happens after the initial state, seeded by both of them.
     """
 
@@ -132,7 +135,9 @@ class Env(gymnasium.Env[str, str]):
     charset: str = string.printable + "√"
     external_arguments: tuple[str, ...] = ()
     isolation: str = "thread"
+    tasks: int | None = None
 
+    task: int | None = None
     seed: int | None = None
     rollout_index: int = 0
     _dynamics: np.random.Generator | None = None
@@ -172,12 +177,14 @@ class Env(gymnasium.Env[str, str]):
             seed: the group's seed, 0 or more. None draws the next one from `np_random`, so that `self.seed` always
                 reproduces the episode.
             options: `{"rollout_index": k}` makes this the k-th rollout of the group (default 0): it has the same
-                initial state as the other rollouts, and its own transition randomness afterwards.
+                initial state as the other rollouts, and its own transition randomness afterwards. `{"task": i}` chooses
+                the task of a finite environment (default: the seed modulo `tasks`).
 
         Raises:
-            RecipeError: if the rollout index is not an integer of 0 or more.
+            RecipeError: if the rollout index is not an integer of 0 or more, or there is no such task.
         """
-        rollout_index = {**(self._reset_options or {}), **(options or {})}.get("rollout_index", 0)
+        given = {**(self._reset_options or {}), **(options or {})}
+        rollout_index = given.get("rollout_index", 0)
         if isinstance(rollout_index, bool) or not isinstance(rollout_index, (int, np.integer)) or rollout_index < 0:
             raise RecipeError(f"options['rollout_index'] must be an integer of 0 or more, not {rollout_index!r}.")
         if seed is None:
@@ -186,7 +193,19 @@ class Env(gymnasium.Env[str, str]):
         self.seed, self.rollout_index = int(seed), int(rollout_index)
         sequence = np.random.SeedSequence(self.seed, spawn_key=(_DYNAMICS_KEY, self.rollout_index))
         self._dynamics = np.random.Generator(np.random.PCG64(sequence))
+        if self.tasks is not None:
+            self.task = task = given.get("task", self.seed % self.tasks)
+            if isinstance(task, bool) or not isinstance(task, int) or not 0 <= task < self.tasks:
+                raise RecipeError(f"options['task'] must be an integer from 0 to {self.tasks - 1}, not {task!r}.")
         return "", {}
+
+    def task_key(self, task: int) -> str:
+        """A name of a finite environment's task by its content, so that splits with a task in common are found."""
+        raise NotImplementedError
+
+    def task_gold(self, task: int) -> str | None:
+        """The solution of a task as text, so that near-copies are found; None where it is unknown."""
+        return None
 
     def name_of(self, action: Any) -> str | None:
         """Return the name among `self.actions` that `action` spells, in any case, or None."""

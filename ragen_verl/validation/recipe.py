@@ -21,7 +21,7 @@ from ragen_verl import extensions
 from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.config import RagenConfig, nearest, unresolved
 from ragen_verl.diagnostics.registry import CAUSES, INDICATORS, with_options
-from ragen_verl.env import registry
+from ragen_verl.env import Env, registry
 from ragen_verl.errors import RecipeError
 from ragen_verl.resolvers import register_resolvers
 from ragen_verl.runs import lock
@@ -33,6 +33,7 @@ from ragen_verl.validation.keys import check_keys
 from ragen_verl.validation.losses import check_losses
 from ragen_verl.validation.machine import check_machine, make_paths_absolute
 from ragen_verl.validation.model import check_model
+from ragen_verl.validation.tasks import check_tasks
 from ragen_verl.validation.values import check_values
 
 __all__ = ["RecipeCheck", "check"]
@@ -104,8 +105,7 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
         check_values(OmegaConf.to_container(own, resolve=True))
         _check_plugin(config)
         check_trainer(config)
-        for name, split in ragen.splits.items():
-            _check_envs(name, split.envs)
+        check_tasks(ragen.splits, {name: _check_envs(name, split.envs) for name, split in ragen.splits.items()})
         ragen.check_seeds(_steps(config) + warmup_steps(config))
         ragen.check_filter(config.actor_rollout_ref.rollout.n)
         with_options(INDICATORS, ragen.diagnostics.indicators, "indicators")
@@ -175,11 +175,12 @@ def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
         )
 
 
-def _check_envs(split: str, envs: tuple) -> None:
-    seen = set()
+def _check_envs(split: str, envs: tuple) -> list[Env]:
+    """Build each environment once, and return them closed."""
+    seen, built = set(), []
     for i, env in enumerate(envs):
         where = f"ragen.{split}.envs[{i}]"
-        _build(where, env.id, env.kwargs)
+        built.append(_build(where, env.id, env.kwargs))
         for j, stage in enumerate(env.schedule):
             if stage.kwargs:
                 _build(f"{where}.schedule[{j}]", env.id, env.kwargs_at(stage.step))
@@ -188,12 +189,15 @@ def _check_envs(split: str, envs: tuple) -> None:
                 f"ragen.{split}.envs has two environments called {env.tag} in the metrics: give one of them a name."
             )
         seen.add(env.tag)
+    return built
 
 
-def _build(where: str, id: str, kwargs: dict[str, Any]) -> None:
+def _build(where: str, id: str, kwargs: dict[str, Any]) -> Env:
     """Build an environment once, because only its constructor knows which arguments it takes."""
     try:
-        registry.make(id, **kwargs).close()
+        env = registry.make(id, **kwargs)
+        env.close()
+        return env
     except RecipeError as error:
         raise type(error)(f"{where}: {error}") from error
     except Exception as error:

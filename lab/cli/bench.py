@@ -1,0 +1,109 @@
+"""`ragen-verl bench`."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import typer
+from ragen_lab.cli.eval import asked, bar
+from rich.console import Console
+
+from ragen_verl.cli.console import console
+
+__all__ = ["EPILOG", "bench"]
+
+EPILOG = """Policies are named as in `ragen-verl eval`. Examples:
+
+ragen-verl bench bfcl --policy oracle
+
+ragen-verl bench tau2 --policy api:my-model@http://127.0.0.1:8000/v1 --samples 4"""
+
+
+def bench(
+    name: str = typer.Argument(help="bfcl, tau2, human_eval, intercode_alfa or miniwob; see docs/benchmarks.md."),
+    policy: list[str] = typer.Option(..., help="A policy; may be repeated, and each is compared with the first."),
+    samples: int = typer.Option(1, min=1, help="Episodes of each task: pass^1 to pass^k are printed."),
+    tasks: int = typer.Option(None, min=2, help="Only the first tasks of each part, to try: no official score."),
+    out: Path = typer.Option(None, help="Folder of the results.  \\[default: runs/bench/NAME]"),
+    temperature: float = typer.Option(0.0, min=0.0, help="Temperature of models."),
+    response_length: int = typer.Option(4096, min=1, help="Most tokens of one response."),
+    context: int = typer.Option(32768, min=64, help="Most tokens of a conversation with a model that is served here."),
+    dtype: str = typer.Option("auto", help="Type of a model that is served here, as vLLM takes it."),
+    concurrency: int = typer.Option(32, min=1, help="Episodes that a model plays at the same time."),
+    per_minute: float = typer.Option(None, min=0.01, help="Most requests started in a minute."),
+    timeout: float = typer.Option(120.0, min=0.1, help="Seconds for one request."),
+    retries: int = typer.Option(6, min=0, help="Retries of a request that timed out or was refused (429, 5xx)."),
+) -> None:
+    """Play every task of a benchmark once (or --samples times) and print the official score.
+
+    With it: its 95 % interval over tasks, pass^k, the data's version, and what is known of contamination. The same
+    command resumes an interrupted one. Results: results.json, results.md, and each POLICY/episodes.jsonl. The exit code
+    is 1 if an episode could not be played; it counts as 0.
+    """
+    from ragen_lab.evaluate.bench import contamination, find, score
+    from ragen_lab.evaluate.endpoint import Sampling
+    from ragen_lab.evaluate.runner import evaluate
+    from ragen_lab.evaluate.spec import Setting, Spec
+    from ragen_lab.evaluate.summary import comparisons, interval, markdown, remarks, results, table
+    from ragen_lab.statistics import Estimate
+
+    chosen = find(name)
+    specs = [Spec.parse(text) for text in policy]
+    envs = chosen.environments()
+    ragen = chosen.recipe(envs, tasks, response_length)
+    plan = chosen.plan(ragen, envs, samples)
+    versions = sorted({str(getattr(env, "version", "unknown")) for env in envs})
+    sampling = Sampling(
+        temperature=temperature,
+        response_length=response_length,
+        timeout=timeout,
+        retries=retries,
+        concurrency=concurrency,
+        per_minute=per_minute,
+    )
+    setting = Setting(sampling, dtype, context, asked)
+    folder = out or Path("runs/bench") / name
+    records: dict[str, list[dict[str, Any]]] = {}
+    lines, scores = [], {}
+    for spec in specs:
+        with ExitStack() as stack:
+            with Console(stderr=True, emoji=False).status(f"{spec.text}: starting ..."):
+                player = stack.enter_context(spec.opened(setting))
+            who = player.name if player.name not in records else spec.text
+            records[who] = evaluate(
+                ragen,
+                player,
+                plan,
+                folder / re.sub(r"[^\w.-]+", "_", who),
+                lengths=(0, context),
+                settings={"bench": name, "data": versions, "response_length": response_length},
+                progress=stack.enter_context(bar(who)),
+            )
+        scores[who] = one = {
+            **score(chosen, records[who], samples),
+            "contamination": contamination(chosen, envs, spec.text),
+        }
+        official = Estimate(**one["score"])
+        what = "official score" if tasks is None else f"the first {tasks} tasks alone, no official score"
+        lines.append(f"{who}: {what} {official.value:.3f} ({interval(official)}) over {official.states} tasks.")
+        if len(one["parts"]) > 1:
+            lines.append(f"{who}: {', '.join(f'{part} {value:.3f}' for part, value in one['parts'].items())}.")
+        lines.append(f"{who}: {', '.join(f'pass^{k} {value:.3f}' for k, value in one['pass^k'].items())}.")
+        lines.append(f"{who}: contamination: {one['contamination']}.")
+    lines.append(f"Data: {', '.join(versions)}.")
+    found = results(records)
+    title = f"{name}: {len(plan)} episodes"
+    (folder / "results.json").write_text(
+        json.dumps({"bench": name, "data": versions, "scores": scores, **found}, indent=2)
+    )
+    (folder / "results.md").write_text(markdown(found, title) + "\n".join(["", *(f"- {one}" for one in lines), ""]))
+    console().print(table(found, title))
+    for sentence in (*lines, *comparisons(found), *remarks(found)):
+        console().print(sentence, markup=False, soft_wrap=True)
+    console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.", markup=False)
+    if any(one["failed"] for one in scores.values()):
+        raise typer.Exit(1)

@@ -96,7 +96,7 @@ def test_the_score_of_changed_traces_is_the_official_one() -> None:
     assert 0.05 < np.mean(rewards) < 0.95
 
 
-def test_splits_are_the_official_ones_and_copies_of_tests_can_be_left_out() -> None:
+def test_splits_are_official_and_copies_can_be_left_out() -> None:
     sizes = {split: make("Tau2-v0", split=split).tasks for split in ("base", "train", "test", "small", "full")}
     assert sizes == {"base": 114, "train": 74, "test": 40, "small": 20, "full": 2285}
 

@@ -79,7 +79,7 @@ def test_every_task_is_played_once_and_scored(tmp_path, monkeypatch) -> None:
     assert "no official score" in CliRunner().invoke(app, [*command[:-1], str(tmp_path / "few"), "--tasks", "3"]).output
 
 
-def test_a_failed_episode_counts_as_zero_and_parts_count_the_same() -> None:
+def test_a_failed_episode_counts_as_zero() -> None:
     def one(env: str, seed: int, success: bool, excluded: bool = False) -> dict:
         return {"env": env, "seed": seed, "success": success, "return": 0.5 * success, "excluded": excluded}
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import typer
-from ragen_lab.cli.eval import asked, bar
-from rich.console import Console
+from ragen_lab.cli.eval import CONCURRENCY, PER_MINUTE, RETRIES, TIMEOUT, asked, played
 
 from ragen_verl.cli.console import console
 
@@ -33,10 +30,10 @@ def bench(
     response_length: int = typer.Option(4096, min=1, help="Most tokens of one response."),
     context: int = typer.Option(32768, min=64, help="Most tokens of a conversation with a model that is served here."),
     dtype: str = typer.Option("auto", help="Type of a model that is served here, as vLLM takes it."),
-    concurrency: int = typer.Option(32, min=1, help="Episodes that a model plays at the same time."),
-    per_minute: float = typer.Option(None, min=0.01, help="Most requests started in a minute."),
-    timeout: float = typer.Option(120.0, min=0.1, help="Seconds for one request."),
-    retries: int = typer.Option(6, min=0, help="Retries of a request that timed out or was refused (429, 5xx)."),
+    concurrency: int = CONCURRENCY,
+    per_minute: float = PER_MINUTE,
+    timeout: float = TIMEOUT,
+    retries: int = RETRIES,
 ) -> None:
     """Play every task of a benchmark once (or --samples times) and print the official score.
 
@@ -46,7 +43,6 @@ def bench(
     """
     from ragen_lab.evaluate.bench import contamination, find, score
     from ragen_lab.evaluate.endpoint import Sampling
-    from ragen_lab.evaluate.runner import evaluate
     from ragen_lab.evaluate.spec import Setting, Spec
     from ragen_lab.evaluate.summary import comparisons, interval, markdown, remarks, results, table
     from ragen_lab.statistics import Estimate
@@ -67,26 +63,12 @@ def bench(
     )
     setting = Setting(sampling, dtype, context, asked)
     folder = out or Path("runs/bench") / name
-    records: dict[str, list[dict[str, Any]]] = {}
-    lines, scores = [], {}
-    for spec in specs:
-        with ExitStack() as stack:
-            with Console(stderr=True, emoji=False).status(f"{spec.text}: starting ..."):
-                player = stack.enter_context(spec.opened(setting))
-            who = player.name if player.name not in records else spec.text
-            records[who] = evaluate(
-                ragen,
-                player,
-                plan,
-                folder / re.sub(r"[^\w.-]+", "_", who),
-                lengths=(0, context),
-                settings={"bench": name, "data": versions, "response_length": response_length},
-                progress=stack.enter_context(bar(who)),
-            )
-        scores[who] = one = {
-            **score(chosen, records[who], samples),
-            "contamination": contamination(chosen, envs, spec.text),
-        }
+    same = {"bench": name, "data": versions, "response_length": response_length}
+    every = played(specs, setting, {"": (ragen, plan)}, folder, lengths=(0, context), settings=same)
+    records = {who: rows[""] for who, rows in every.items()}
+    lines, scores = list[str](), dict[str, dict[str, Any]]()
+    for spec, (who, rows) in zip(specs, records.items(), strict=True):
+        scores[who] = one = {**score(chosen, rows, samples), "contamination": contamination(chosen, envs, spec.text)}
         official = Estimate(**one["score"])
         what = "official score" if tasks is None else f"the first {tasks} tasks alone, no official score"
         lines.append(f"{who}: {what} {official.value:.3f} ({interval(official)}) over {official.states} tasks.")

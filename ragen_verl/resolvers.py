@@ -41,6 +41,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("ragen_groups", _groups_of, replace=True)
     OmegaConf.register_new_resolver("ragen_sum", lambda *numbers: sum(numbers), replace=True)
     OmegaConf.register_new_resolver("ragen_nano", _nano_model, replace=True)
+    OmegaConf.register_new_resolver("ragen_small", _small_model, replace=True)
     OmegaConf.register_new_resolver("ragen_cpu", _cpu_size, replace=True)
     OmegaConf.register_new_resolver("ragen_attention", _attention, replace=True)
     OmegaConf.register_new_resolver("ragen_push", _push, replace=True)
@@ -81,6 +82,13 @@ def _nano_model(thoughts: str | None = None, number: int | None = None) -> str:
     from ragen_verl.cpu.nano_model.thinkers import nano_path
 
     return str(nano_path(thoughts, number))
+
+
+def _small_model() -> str:
+    """The folder of the pretrained model of recipes/small: the resolver `${ragen_small:}`."""
+    from ragen_verl.cpu.small_model import small_path
+
+    return str(small_path())
 
 
 def _cpu_size(what: str, model: str, *numbers: int) -> int:

@@ -56,6 +56,7 @@ class RagenConfig:
     advantage: Advantage = field(default_factory=Advantage)
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     stop: Stop = field(default_factory=Stop)
+    share_prefixes: bool = True
     plugins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -45,6 +45,7 @@ def attention(
     position_ids: torch.Tensor | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    tree: Any = None,
     **rest: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal attention, in the form that transformers calls.
@@ -58,6 +59,7 @@ def attention(
         position_ids: (batch, T); each row counts from 0.
         scaling: of the scores; the width's inverse root if absent.
         sliding_window: of the layer.
+        tree: `ragen_verl.patches.prefixes.Tree` if the packed rows are the tokens of one.
         rest: passed to sdpa.
 
     Returns:
@@ -68,11 +70,17 @@ def attention(
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **rest)
-    starts, longest = rows(position_ids)
+    if tree is None:
+        starts, size = rows(position_ids)
+        begins, longest = (starts, starts), (size, size)
+    else:
+        tree.layers += 1
+        key, value = (one[:, :, tree.seen] for one in (key, value))
+        begins, longest = (tree.own, tree.rows), tree.longest
     flat = (query.to(value.dtype), key.to(value.dtype), value)
     q, k, v = (one[0].transpose(0, 1) for one in flat)  # (T, heads, width)
     on_card = query.is_cuda and value.dtype in (torch.bfloat16, torch.float16)
-    found = (_kernel if on_card else _row_by_row)(q, k, v, starts, longest, scaling)
+    found = (_kernel if on_card else _row_by_row)(q, k, v, begins, longest, scaling)
     return found.unsqueeze(0), None
 
 
@@ -94,11 +102,11 @@ def _kernel(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    starts: torch.Tensor,
-    longest: int,
+    begins: tuple[torch.Tensor, torch.Tensor],
+    longest: tuple[int, int],
     scaling: float | None,
 ) -> torch.Tensor:
-    """torch's kernel; (T, heads, width) each."""
+    """torch's kernel; (T, heads, width) each. The last query of a row is that of its last key."""
     from torch.nn.attention.varlen import varlen_attn
 
     own: dict[str, Any] = {"scale": scaling, "window_size": (-1, 0)}
@@ -108,7 +116,7 @@ def _kernel(
         else:  # torch 2.11
             key, value = (one.repeat_interleave(query.shape[1] // one.shape[1], dim=1) for one in (key, value))
     query, key, value = (one.contiguous() for one in (query, key, value))
-    return varlen_attn(query, key, value, starts, starts, longest, longest, **own)
+    return varlen_attn(query, key, value, *begins, *longest, **own)
 
 
 @cache
@@ -122,15 +130,20 @@ def _row_by_row(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    starts: torch.Tensor,
-    longest: int,
+    begins: tuple[torch.Tensor, torch.Tensor],
+    longest: tuple[int, int],
     scaling: float | None,
 ) -> torch.Tensor:
     """The same with sdpa for one row after the other, for any device and type."""
-    sizes, shared = starts.diff().tolist(), query.shape[1] // key.shape[1]
+    asking, asked = (one.diff().tolist() for one in begins)
+    shared = query.shape[1] // key.shape[1]
     parts = []
-    for q, k, v in zip(query.split(sizes), key.split(sizes), value.split(sizes), strict=True):
+    for q, k, v in zip(query.split(asking), key.split(asked), value.split(asked), strict=True):
+        whole, mask = len(q) == len(k), None
+        if not whole:
+            mask = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).tril(len(k) - len(q))
         q, k, v = (one.transpose(0, 1).unsqueeze(0) for one in (q, k, v))
         k, v = (one.repeat_interleave(shared, dim=1) for one in (k, v))
-        parts.append(F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling)[0].transpose(0, 1))
+        found = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=whole, scale=scaling)
+        parts.append(found[0].transpose(0, 1))
     return torch.cat(parts)

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.config import RagenConfig
+from ragen_verl.patches import varlen
+from ragen_verl.patches.prefixes import ASKED
 from ragen_verl.training.batch import TrajectoryBatch, weigh_advantages
 from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.losses import TURN_MEAN, turn_weights
@@ -35,7 +37,7 @@ class Planner:
     def begin(self, trained: TrajectoryBatch, ranks: int, *, reference: bool, critic: bool) -> StepPlan:
         """Make the plan for these trajectories, at least one, and for so many data-parallel ranks; see `passes`."""
         wanted = passes(self.config, self.ragen, len(trained), reference=reference, critic=critic)
-        self.plan = StepPlan.of(trained, ranks, wanted)
+        self.plan = StepPlan.of(trained, ranks, wanted, self.ragen.share_prefixes and _tree_attention(self.config))
         return self.plan
 
     def reorder(self, batch: Batch, step: int) -> None:
@@ -60,6 +62,7 @@ class Planner:
         values: dict[str, Any] = {
             "micro_batch_size_per_gpu": one.micro_batch(plan.per_rank),
             "use_dynamic_bsz": one.micro is None,  # no key of the recipe sets this switch of the critic's engine
+            ASKED: plan.shares,
         }
         with ExitStack() as stack:
             if updated is not None:
@@ -117,6 +120,12 @@ def passes(config: DictConfig, ragen: RagenConfig, kept: int, *, reference: bool
         wanted["critic"] = (block.use_dynamic_bsz, block.ppo_micro_batch_size_per_gpu, updates)
         wanted["values"] = (block.use_dynamic_bsz, block.forward_micro_batch_size_per_gpu, 1)
     return {name: ModelPass(updates, None if packed else micro) for name, (packed, micro, updates) in wanted.items()}
+
+
+def _tree_attention(config: DictConfig) -> bool:
+    model = config.actor_rollout_ref
+    attention = OmegaConf.select(model, "model.override_config.attn_implementation")
+    return model.actor.strategy in ("fsdp", "fsdp2") and attention == varlen.NAME
 
 
 def _updates(block: DictConfig, ragen: RagenConfig, kept: int, members: int) -> int:

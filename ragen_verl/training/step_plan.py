@@ -63,25 +63,30 @@ class StepPlan:
         passes: name -> pass over the model. No pass has more updates than there are rows, since the loss of an update
             with only padding is not defined.
         per_rank: the rows of one rank, with padding.
+        shares: whether rows that begin alike are computed together (`ragen_verl.patches.prefixes`).
     """
 
     trajectories: TrajectoryBatch
     ranks: int
     passes: Mapping[str, ModelPass]
     per_rank: int
+    shares: bool = False
 
     @classmethod
-    def of(cls, trajectories: TrajectoryBatch, ranks: int, wanted: Mapping[str, ModelPass]) -> StepPlan:
+    def of(
+        cls, trajectories: TrajectoryBatch, ranks: int, wanted: Mapping[str, ModelPass], shares: bool = False
+    ) -> StepPlan:
         """The plan for these trajectories.
 
         Args:
             trajectories: at least one.
             ranks: data-parallel ranks.
             wanted: the passes of a step as the recipe has them.
+            shares: as the attribute.
         """
         rows = len(trajectories.row_keys)
         passes = {name: ModelPass(min(one.updates, rows), one.micro) for name, one in wanted.items()}
-        return cls(trajectories, ranks, passes, rows_per_rank(rows, ranks, list(passes.values())))
+        return cls(trajectories, ranks, passes, rows_per_rank(rows, ranks, list(passes.values())), shares)
 
     @property
     def rows(self) -> int:
@@ -101,7 +106,7 @@ class StepPlan:
         """The order of rows for verl: rank after rank, update after update, and in an update by length.
 
         A micro-batch is padded to its longest row. In the order of the groups a nano training's update would spend more
-        than a quarter of its time on padding.
+        than a quarter of its time on padding. Rows that share prefixes have none, and stay in the order of the groups.
 
         Args:
             keys: the keys of all rows; rows of no trajectory in this plan are padding.
@@ -112,6 +117,8 @@ class StepPlan:
             The indices of the rows, in their new order.
         """
         place = {key: index for index, key in enumerate(keys)}
+        chosen = zip(self.trajectories.groups, self.trajectories.keys, strict=True)
+        group = {key: uid for uid, mine in chosen for key in mine}
         rows = [place[key] for key in spread_environments(self.trajectories)]
         padding = sorted(set(range(len(keys))) - set(rows))
         cells = math.lcm(*(one.updates for one in self.passes.values()))  # the common division of actor and critic
@@ -123,10 +130,13 @@ class StepPlan:
         for cell in (*range(first, cells), *range(first)):
             mine = rows[cell * len(rows) // cells : (cell + 1) * len(rows) // cells]
             mine += [padding.pop() for _ in range(size - len(mine))]
-            workload = calculate_workload(torch.tensor([lengths[row] for row in mine])).tolist()
+            groups = Counter(group.get(keys[row]) for row in mine)
+            one = math.gcd(size // self.ranks, *groups.values()) if self.shares else 1  # rows that stay together
+            workload = calculate_workload(torch.tensor([lengths[row] for row in mine])).reshape(-1, one).sum(1).tolist()
             parts = get_seqlen_balanced_partitions(workload, k_partitions=self.ranks, equal_size=True)
             for rank, part in zip(ranks, parts, strict=True):
-                rank += sorted((mine[index] for index in part), key=lengths.__getitem__)
+                taken = [row for index in sorted(part) for row in mine[index * one : (index + 1) * one]]
+                rank += taken if self.shares else sorted(taken, key=lengths.__getitem__)
         return [row for rank in ranks for row in rank]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ragen_verl.cpu.cluster import joins_a_cluster
+from ragen_verl.cpu.small_model import fetch, small_path
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.machine import nvidia_smi
 from ragen_verl.names import CHECKPOINT
@@ -36,6 +37,8 @@ def check_machine(config: DictConfig) -> None:
     Raises:
         RecipeError: one sentence that names the key and what to do.
     """
+    if Path(config.actor_rollout_ref.model.path) == small_path():
+        fetch()
     _check_temporary()
     _check_device(config)
     _check_megatron(config)

@@ -9,6 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.config import RagenConfig
+from ragen_verl.cpu.small_model import small_path
 from ragen_verl.errors import RecipeError
 
 __all__ = ["check_model", "tokenizer_of"]
@@ -28,6 +29,8 @@ def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -
     _check_passes(config)
     model = config.actor_rollout_ref.model
     path = str(model.tokenizer_path or model.path)
+    if Path(path) == small_path() and not Path(path).is_dir():  # `check_machine` fetches it
+        return False
     if not _hub_name(path) and not Path(path).expanduser().is_dir():
         raise RecipeError(f"The model {path} is no folder on this machine: set actor_rollout_ref.model.path.")
     tokenizer = tokenizer_of(config, local=True) if template else None

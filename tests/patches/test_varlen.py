@@ -77,8 +77,8 @@ def test_the_kernel_takes_the_call(shared: int) -> None:
         torch.empty(40, count, 64, dtype=torch.bfloat16, device="meta", requires_grad=True)
         for count in (14, 14 // shared, 14 // shared)
     )
-    starts = torch.empty(4, dtype=torch.int32, device="meta")
-    found = varlen._kernel(query, key, value, starts, 20, 0.125)
+    begins = tuple(torch.empty(4, dtype=torch.int32, device="meta") for _ in range(2))
+    found = varlen._kernel(query, key, value, begins, (20, 20), 0.125)
     assert found.shape == (40, 14, 64) and found.dtype == torch.bfloat16 and found.grad_fn is not None
 
 

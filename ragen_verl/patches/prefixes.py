@@ -12,7 +12,6 @@ added changes. `fits` says for which engines this holds. `Planner.cut` asks for 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import wraps
 from itertools import pairwise
 from typing import Any
@@ -29,37 +28,25 @@ ASKED = "share_prefixes"
 """The name of the flag in the data of a worker's call."""
 
 
-@dataclass
 class Tree:
     """Packed rows as a tree of tokens. T: tokens of all rows, U: those that differ, B: rows with tokens of their own.
+
+    It is no dataclass, since FSDP copies those.
+
+    Args:
+        ids: (T,) int64, packed rows.
+        offsets: (rows + 1,) int64, where they begin, and T.
 
     Attributes:
         tokens: (U,) int64, where the tokens that are computed lie in the packed rows.
         place: (T,) int64, which of the computed tokens stands for each packed one.
         seen: int64, the computed tokens of each of the B rows, one row after the other: what its own tokens attend to.
-        own: (B + 1,) int32, where each row's own tokens begin among the computed ones, and U.
-        rows: (B + 1,) int32, where each row begins in `seen`, and its length.
+        begins: two of (B + 1,) int32: where each row's own tokens begin, and U; where it begins in `seen`, and the end.
         longest: the highest number of own tokens, and of all tokens, of a row.
         layers: how many layers have attended to it.
     """
 
-    tokens: torch.Tensor
-    place: torch.Tensor
-    seen: torch.Tensor
-    own: torch.Tensor
-    rows: torch.Tensor
-    longest: tuple[int, int]
-    layers: int = 0
-
-    @classmethod
-    def of(cls, ids: torch.Tensor, offsets: torch.Tensor) -> Tree:
-        """The tree of rows.
-
-        Args:
-            ids: (T,) int64, packed rows.
-            offsets: (rows + 1,) int64, where they begin, and T.
-        """
-        device = ids.device
+    def __init__(self, ids: torch.Tensor, offsets: torch.Tensor) -> None:
         flat, starts = ids.cpu().numpy().astype(">i4"), offsets.tolist()
         rows = [flat[start:end] for start, end in pairwise(starts)]
         ways: list[np.ndarray] = [np.empty(0, np.int64)] * len(rows)
@@ -74,14 +61,18 @@ class Tree:
             ways[row], count = way, count + new
             tokens.append(np.arange(starts[row] + common, starts[row + 1]))
             lengths += [(new, len(way))] if new else []
-        seen = np.concatenate([ways[row] for row, own in zip(order, tokens, strict=True) if len(own)])
-        begins = np.concatenate([np.zeros((1, 2), np.int32), np.cumsum(lengths, 0, dtype=np.int32)])
-        arrays = (np.concatenate(tokens), np.concatenate(ways), seen, begins[:, 0].copy(), begins[:, 1].copy())
-        return cls(*(torch.from_numpy(one).to(device) for one in arrays), longest=tuple(np.max(lengths, 0).tolist()))
+        seen = [ways[row] for row, own in zip(order, tokens, strict=True) if len(own)]
+        self.tokens, self.place, self.seen = (
+            torch.from_numpy(np.concatenate(parts)).to(ids.device) for parts in (tokens, ways, seen)
+        )
+        begins = np.cumsum([(0, 0), *lengths], 0, dtype=np.int32)
+        self.begins = tuple(torch.from_numpy(one.copy()).to(ids.device) for one in begins.T)
+        self.longest = tuple(np.max(lengths, 0).tolist())
+        self.layers = 0
 
 
 def new_tokens(ids: torch.Tensor, offsets: torch.Tensor) -> list[int]:
-    """For each of the packed rows the tokens after what it has in common with the row before; see `Tree.of`."""
+    """For each of the packed rows the tokens after what it has in common with the row before; see `Tree`."""
     rows = [ids[start:end].cpu() for start, end in pairwise(offsets.tolist())]
     found = [len(rows[0])]
     for before, row in pairwise(rows):
@@ -171,7 +162,7 @@ def apply(module: Any) -> None:
             return prepare(self, micro_batch)
         inputs, args = prepare(self, _packed(micro_batch))
         ids = micro_batch["input_ids"]
-        tree, kept = Tree.of(ids.values(), ids.offsets()), sampled(micro_batch, not isinstance(self, critic))
+        tree, kept = Tree(ids.values(), ids.offsets()), sampled(micro_batch, not isinstance(self, critic))
         inputs |= {name: inputs[name][:, tree.tokens] for name in ("input_ids", "position_ids")} | {"tree": tree}
         if not isinstance(self, critic):
             inputs["logits_to_keep"] = tree.place[kept]

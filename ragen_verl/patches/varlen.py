@@ -76,7 +76,7 @@ def attention(
     else:
         tree.layers += 1
         key, value = (one[:, :, tree.seen] for one in (key, value))
-        begins, longest = (tree.own, tree.rows), tree.longest
+        begins, longest = tree.begins, tree.longest
     flat = (query.to(value.dtype), key.to(value.dtype), value)
     q, k, v = (one[0].transpose(0, 1) for one in flat)  # (T, heads, width)
     on_card = query.is_cuda and value.dtype in (torch.bfloat16, torch.float16)

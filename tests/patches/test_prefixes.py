@@ -149,7 +149,7 @@ def packed_ids(rows: list[Row]) -> tuple[torch.Tensor, torch.Tensor]:
 @given(rows=trees())
 def test_a_tree_has_each_beginning_once(rows: list[Row]) -> None:
     ids = [prompt + response for prompt, response, _ in rows]
-    tree = prefixes.Tree.of(*packed_ids(rows))
+    tree = prefixes.Tree(*packed_ids(rows))
     beginnings = [tuple(one[: place + 1]) for one in ids for place in range(len(one))]
     assert len(tree.tokens) == len(set(beginnings))
     stands = [beginnings[token] for token in tree.tokens]

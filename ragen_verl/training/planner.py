@@ -62,7 +62,7 @@ class Planner:
         values: dict[str, Any] = {
             "micro_batch_size_per_gpu": one.micro_batch(plan.per_rank),
             "use_dynamic_bsz": one.micro is None,  # no key of the recipe sets this switch of the critic's engine
-            ASKED: plan.shares,
+            ASKED: plan.shares or None,
         }
         with ExitStack() as stack:
             if updated is not None:

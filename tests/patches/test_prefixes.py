@@ -128,7 +128,7 @@ def trees(draw: st.DrawFn) -> list[Row]:
 
 @settings(deadline=None, max_examples=30)
 @given(rows=trees(), critic=st.booleans(), packed=st.booleans())
-def test_an_engine_gives_the_same_with_and_without_shared_prefixes(rows, critic, packed) -> None:
+def test_an_engine_gives_the_same_with_shared_prefixes(rows, critic, packed) -> None:
     check(engine(critic), rows, critic, use_remove_padding=packed)
 
 

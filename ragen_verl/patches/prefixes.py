@@ -120,7 +120,7 @@ def fits(engine: Any) -> bool:
         config._attn_implementation == varlen.NAME
         and set(kinds) == {"full_attention"}
         and not any((getattr(config, "attention_dropout", 0), *dropout))  # a token would have one mask for all rows
-        and not (engine.use_ulysses_sp or engine.pad_to_length or getattr(engine, "pass_packed_cu_seqlens", False))
+        and not (engine.use_ulysses_sp or engine.pad_to_length)
     )
 
 
@@ -130,9 +130,7 @@ def _asked(engine: Any, data: TensorDict) -> bool:
 
     from verl.utils import tensordict_utils as tu
 
-    if not flag(ASKED) or flag("use_fused_kernels") or flag("distillation_use_topk"):
-        return False
-    if data["position_ids"].dim() != 2 or "multi_modal_inputs" in data:
+    if not flag(ASKED) or flag("distillation_use_topk") or data["position_ids"].dim() != 2:
         return False
     if not hasattr(engine, "_ragen_fits"):
         engine._ragen_fits = fits(engine)
@@ -161,6 +159,8 @@ def apply(module: Any) -> None:
         if not _asked(self, micro_batch):
             return prepare(self, micro_batch)
         inputs, args = prepare(self, _packed(micro_batch))
+        if set(inputs) != {"input_ids", "attention_mask", "position_ids"}:  # images, fused kernels, recurrent layers
+            return prepare(self, micro_batch)
         ids = micro_batch["input_ids"]
         tree, kept = Tree(ids.values(), ids.offsets()), sampled(micro_batch, not isinstance(self, critic))
         inputs |= {name: inputs[name][:, tree.tokens] for name in ("input_ids", "position_ids")} | {"tree": tree}

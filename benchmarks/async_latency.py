@@ -2,7 +2,7 @@
 
     python benchmarks/async_latency.py [--steps 4] [--groups 4] [--members 4] [--rounds 1]
 
-The environment is `slow_lake.py`: every action takes 0.5 to 5 s, with a tail of slow episodes. The trainings make the
+The environment is `slow_lake.py`: every action takes 0.5 to 5 s, with a tail of slow episodes. The runs make the
 same number of updates on groups of the same size, one after the other, `--rounds` times in turn; ratios are taken
 within each round. Seconds are those of the steps (`timing_s/step`), the first one included, in which an asynchronous
 training plays its groups in advance; starting Ray and the engine is not. What they learn is not compared here. With

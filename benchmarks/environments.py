@@ -1,4 +1,4 @@
-"""Every registered environment: scores of the random player and of the oracle, speed, tokens; and gymnasium beside it.
+"""Every registered environment: scores of the random player and of the oracle, speed, tokens; gymnasium for comparison.
 
     python benchmarks/environments.py
 

@@ -5,7 +5,7 @@
 A real engine (vLLM, the nano model) plays FrozenLake through `ragen_verl.rollout.episode.play`, the same seeds every
 time, and a fixed number of episodes is in flight. Each action takes 5 to 50 ms, drawn from the episode's seed.
 
-- `asynchronous`: every episode goes on when its own answer is there, and a finished one makes room for the next.
+- `asynchronous`: every episode continues when its own answer is there, and a finished one makes room for the next.
 - `lock-step`: all episodes in flight are sampled together, then all act together; the next ones begin when all ended.
 - `no latency`: the asynchronous loop where actions take no time, and
 - `engine alone`: the same prompts with the same numbers of tokens, the same number in flight, no environment.
@@ -30,7 +30,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; what ragen_verl/cpu/patches.py sets for a training
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB; what ragen_verl/cpu/patches.py sets for a run
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 

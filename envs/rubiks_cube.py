@@ -85,7 +85,7 @@ class RubiksCube(Puzzle):
     ## Starting State
 
     A solved cube after `scramble` turns drawn uniformly; no turn undoes the one before. A cube that is solved again is
-    drawn anew. It depends on the seed alone.
+    drawn again. It depends on the seed alone.
 
     ## Rewards
 

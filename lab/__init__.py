@@ -1,4 +1,4 @@
-"""The laboratory beside the layer `ragen_verl`: what looks at, scores, compares and prepares trainings.
+"""The laboratory beside the layer `ragen_verl`: it inspects, scores, compares and prepares runs.
 
 The layer imports nothing of it. Its commands belong to `ragen-verl` through the entry point `ragen_verl.commands`; what
 they need besides is installed by the extra `ragen-verl[lab]`.

@@ -23,7 +23,7 @@ __all__ = ["check_env"]
 def check_env(
     id_or_class: str | Callable[..., Env], *, profile: Profile = FULL, skip: Collection[str] = (), **kwargs: Any
 ) -> Report:
-    """Fail unless an environment keeps every rule that a training relies on, as `ragen-verl env check` does.
+    """Fail unless an environment keeps every rule that training relies on, as `ragen-verl env check` does.
 
     Args:
         id_or_class: an id, a class derived from `ragen_verl.Env` or `gymnasium.Env`, or a callable that returns one.

@@ -1,8 +1,8 @@
 """RAGEN on stock verl: environments, a multi-turn rollout, uncertainty filtering and recipes.
 
 These names are the public interface (docs/public_api.md); everything else may change with any version. Importing this
-package loads none of them: a name is imported when it is first used, so that a process without a training loads neither
-torch nor verl nor gymnasium.
+package loads none of them: a name is imported when it is first used, so that a process that does not train loads
+neither torch nor verl nor gymnasium.
 """
 
 from importlib import import_module

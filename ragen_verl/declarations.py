@@ -1,4 +1,4 @@
-"""The entry points of installed packages, also where the file of one of them cannot be read."""
+"""The entry points of installed packages, even if the file of one of them cannot be read."""
 
 from __future__ import annotations
 

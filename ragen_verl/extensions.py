@@ -5,7 +5,7 @@ A registry holds one kind of thing (advantage estimators, filter strategies, ...
     @estimator("my_estimator", needs_group=True)
     def my_estimator(batch, *, sharpness: float = 2.0): ...
 
-The module with the decorator becomes known in every process of a training in one of two ways. Both are read when a
+The module with the decorator becomes known in every process of a run in one of two ways. Both are read when a
 registry is first asked for a name:
 
 - an installed package names it in its pyproject, `[project.entry-points."ragen_verl.plugins"]`, `my = "my_package"`;

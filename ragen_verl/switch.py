@@ -1,4 +1,4 @@
-"""The switch: whether this process belongs to a training with ragen_verl. Elsewhere verl and vLLM stay as they are.
+"""The switch: whether this process belongs to a run with ragen_verl. Elsewhere verl and vLLM stay as they are.
 
 verl and vLLM load this package in all of their processes, since it is installed. It does something there only if the
 process asks for it: the variable `SWITCH` is 1, or the command names a recipe of this package. A process that has asked
@@ -24,7 +24,7 @@ _RECIPES = "pkg://ragen_verl."
 
 
 def is_on() -> bool:
-    """Whether this process belongs to a training with ragen_verl.
+    """Whether this process belongs to a run with ragen_verl.
 
     verl's main runs a recipe of this package if its command names the package's folder of recipes, as `--config-path`
     or in Hydra's search path. Any other recipe with a `ragen` block turns the switch on once it is composed.

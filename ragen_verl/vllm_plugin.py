@@ -14,7 +14,7 @@ __all__ = ["compile_no_ranks", "keep_linear_weights", "register_vllm"]
 
 
 def register_vllm() -> None:
-    """Apply the table's patches of vLLM, if this process belongs to a training with ragen_verl."""
+    """Apply the table's patches of vLLM, if this process belongs to a run with ragen_verl."""
     if switch.is_on():
         from ragen_verl.patches import apply_patches
 

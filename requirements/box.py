@@ -3,7 +3,7 @@
     python3 box.py [--to FOLDER]                # takes the packs that lie beside this file, also a few at a time
     python3 box.py qualify --minutes 20 ...     # the same, and then runs `ragen-verl qualify --minutes 20 ...`
 
-`requirements/pack.py` writes the packs and copies this file beside them. FOLDER (default ~/ragen-verl-box) must last
+`requirements/pack.py` writes the packs and copies this file next to them. FOLDER (default ~/ragen-verl-box) must last
 from one call to the next. The packages go there, and nothing that the machine has is changed.
 """
 

@@ -129,7 +129,7 @@ def pins() -> list[str]:
 
 
 def lock() -> None:
-    """Write `LOCK` anew."""
+    """Write `LOCK` again."""
     command = [uv(), "pip", "compile", "-q", "--python-version", PYTHON, "--no-header", "--no-annotate", "--upgrade"]
     extras = ["--extra=gpu", "--extra=lab", "--extra=dev"]
     done = subprocess.run(

@@ -5,7 +5,7 @@
     python requirements/install.py dev       tests and checks: dev.lock
     python requirements/install.py slow      what slow tests need besides: slow.lock
 
-Run again after an interruption, it repairs: a package whose files are not all there is installed anew.
+Run again after an interruption, it repairs: a package whose files are not all there is installed again.
 
 pip and not uv, which is faster: side by side on two busy cores it took 185 s for cpu.lock where pip took 464 s, and 9 s
 where pip took 475 s once everything was in their caches. But uv reads no configuration of pip, so that an index, a

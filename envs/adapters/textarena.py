@@ -178,7 +178,7 @@ def _kind_and_text(message: Any) -> tuple[str, str]:
     """Return the kind of a message, and its text.
 
     Countdown, Cryptarithm and Slitherlink of 0.7.4 store the player's action with its fields in a wrong order: a text
-    is in the place of the kind.
+    is in place of the kind.
     """
     _, text, kind = message
     return getattr(kind, "name", _PLAYED), str(text)

@@ -21,7 +21,7 @@ class Puzzle(Env):
     _actions_made = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Seed the generators and count the actions anew."""
+        """Seed the generators and reset the count of actions."""
         self._actions_made = 0
         return super().reset(seed=seed, options=options)
 

@@ -192,7 +192,7 @@ def _read(limits: dict, path: str, most: int) -> dict:
 
 
 def _regular(path: str, how: int) -> int:
-    """Open a regular file; a named pipe or a device would wait for ever."""
+    """Open a regular file; a named pipe or a device would wait forever."""
     fd = os.open(path, how | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

@@ -1,4 +1,4 @@
-"""The checker: does an environment keep the rules that a training relies on, and what does it cost?
+"""The checker: does an environment keep the rules that training relies on, and what does it cost?
 
     report = check(Subject.of("Sokoban-v0"))
     assert report.ok, report

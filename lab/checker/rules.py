@@ -1,4 +1,4 @@
-"""The rules that a training relies on, and their tests.
+"""The rules that training relies on, and their tests.
 
 A rule is a function of a `Case` that yields a sentence for each problem. A call that goes wrong during the test raises
 `Broken` with the name of the rule that it broke.
@@ -284,7 +284,7 @@ def processes(case: Case) -> Iterator[str]:
 
 
 def copies(case: Case) -> Iterator[str]:
-    """In the middle of an episode, deepcopy and pickle give an instance that goes on alike and apart."""
+    """In the middle of an episode, deepcopy and pickle give an independent instance that continues in the same way."""
     if case.subject.apart:
         raise Unchecked("it is played in a process of its own")
     for how, clone in (("copy.deepcopy", copy.deepcopy), ("pickle", lambda env: pickle.loads(pickle.dumps(env)))):

@@ -1,6 +1,6 @@
 """Whole episodes of a random player and of the oracle, through the rollout's own code: returns and stop reasons.
 
-The rollout is `ragen_verl.rollout.episode.play`, as in a training. A scripted engine replaces the model and gives one
+The rollout is `ragen_verl.rollout.episode.play` as in training. A scripted engine replaces the model and gives one
 action in each answer; characters replace tokens.
 """
 

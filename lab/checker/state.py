@@ -60,7 +60,7 @@ def _parts(one: Any, other: Any, path: str, above: frozenset[int], depth: int) -
 
 
 def _attributes(one: Any) -> dict[str, Any]:
-    """The attributes of an instance, also those in `__slots__`."""
+    """The attributes of an instance, including those in `__slots__`."""
     found = dict(getattr(one, "__dict__", {}))
     for kind in type(one).__mro__:
         for name, member in vars(kind).items():

@@ -1,4 +1,4 @@
-"""What episodes leave behind in the process that a training shares with all of them."""
+"""The traces that episodes leave in the process, which a run shares among all of them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def check_environment(
     limit: float = typer.Option(10.0, help="Seconds that one call may take."),
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
 ) -> None:
-    """Check an environment against the rules a training relies on, score it and measure it.
+    """Check an environment against the rules that training relies on, score it and measure it.
 
     The same seed gives the same episode: in this process, in another, beside 100 others in threads. Rollouts of a group
     start alike; rewards are finite; observations are text; copies go on alike; no text makes it raise or hang.

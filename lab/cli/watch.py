@@ -25,7 +25,7 @@ def watch(
 ) -> None:
     """Show a run live: how far it is, its curves, the verdict, where the time goes; ends with the run.
 
-    With --serve it goes on until Ctrl-C. Without a terminal it prints one plain line a step.
+    With --serve it continues until Ctrl-C. Without a terminal it prints one plain line a step.
     """
     from ragen_lab.report.reading import read_run
     from ragen_lab.report.serve import Pages, server

@@ -120,7 +120,7 @@ class _ApiPlayer(Player):
     def __init__(self, policy: Endpoint, episode: Episode) -> None:
         super().__init__()
         self._policy = policy
-        # the same stream of seeds as in the agent loop of a training
+        # the same stream of seeds as in the agent loop of a run
         self._seeds = np.random.default_rng((episode.seed, episode.rollout_index))
 
     async def _asked(self, max_tokens: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Compare verl's FSDP2 engine with plain PyTorch on the CPU: a training's numbers have to be right on any device.
+"""Compare verl's FSDP2 engine with plain PyTorch on the CPU: its numbers have to be right on any device.
 
 Everything runs on the nano model, whose weights are trained: with random ones a wrong attention mask would hardly show.
 """

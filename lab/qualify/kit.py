@@ -26,7 +26,7 @@ from ragen_verl.machine import nvidia_smi, version
 __all__ = ["Kit", "check", "environment"]
 
 _PATIENCE = 40.0
-"""Seconds between asking a part to end and killing it: a training's own cluster takes 25 to come down."""
+"""Seconds between asking a part to end and killing it: a run's own cluster takes 25 to come down."""
 
 
 @dataclass(frozen=True)

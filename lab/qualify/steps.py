@@ -1,4 +1,4 @@
-"""Seconds of a step at the papers' sizes, by phase: real trainings of two paper recipes with random weights.
+"""Seconds of a step at the papers' sizes, by phase: real training runs of two paper recipes with random weights.
 
 Beside each phase stands what `qualify --estimate` computes for this card, and beside the step RAGEN's own.
 """

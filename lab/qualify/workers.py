@@ -160,7 +160,7 @@ class Rows:
         return rows
 
     def log_probs(self, worker: ActorRolloutRefWorker, *, entropy: bool = False, **settings: Any) -> list[torch.Tensor]:
-        """Log-probabilities of each row's response by an actor; `entropy` adds the cost that a training pays."""
+        """Log-probabilities of each row's response by an actor; `entropy` adds the cost that a run pays."""
         rows = self.data(calculate_entropy=entropy, compute_loss=False, **settings)
         return self._responses(worker.compute_log_prob(rows)["log_probs"])
 

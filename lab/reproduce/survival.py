@@ -75,7 +75,7 @@ def _numerator(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndar
 
 
 def _horizon(*sides: Times) -> int:
-    """The last step up to which every side's curve is known: for ever, where its longest run has collapsed."""
+    """The last step up to which every side's curve is known: infinity if its longest run has collapsed."""
     ends = [max(times, key=lambda one: (one[0], not one[1])) for times in sides]
     known = [step for step, collapsed in ends if not collapsed]
     return min(known) if known else max(step for step, _ in ends)

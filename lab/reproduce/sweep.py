@@ -212,7 +212,7 @@ def table(sweep: Sweep, found: dict[str, Any]) -> Table:
 
 
 def _words(verdict: dict[str, Any]) -> str:
-    """A verdict's record in words: its findings, and what its status says beside them."""
+    """A verdict's record in words: its findings, and what its status adds."""
     found = [f"{one['evidence']['level']}: {one['cause']} at {one['step']}" for one in verdict["findings"]]
     lost = [f"collapsed at {verdict['collapsed']['step']}"] if verdict["collapsed"] else []
     return ", ".join([*lost, *found]) or verdict["status"]

@@ -70,7 +70,7 @@ def prepare(
         recipe: a name in the package, or a YAML file.
         overrides: Hydra overrides. Without a folder among them or in the file the run gets one of its own.
         machine: whether what the recipe needs of this machine is checked as well.
-        folder: of the run to go on with; null for the one that the recipe or the overrides name.
+        folder: of the run to continue with; null for the one that the recipe or the overrides name.
 
     Raises:
         RecipeError: it cannot work; one sentence that says what to change.

@@ -54,7 +54,7 @@ def resume(
 
 
 def confirm(prepared: Prepared, yes: bool) -> None:
-    """Show what differs from the run that is in the folder, and ask whether to go on.
+    """Show what differs from the run that is in the folder, and ask whether to continue.
 
     Raises:
         RecipeError: there is nobody to ask, or the answer is no.
@@ -91,7 +91,7 @@ def confirm(prepared: Prepared, yes: bool) -> None:
 
 
 def tell(prepared: Prepared) -> None:
-    """Say where another verl than the tested one differs, which checkpoints are damaged, and where the run goes on."""
+    """Say where verl differs from the tested one, which checkpoints are damaged, and where the run resumes."""
     from ragen_verl.doctor import seams
     from ragen_verl.runs.checkpoints import survey_of
 

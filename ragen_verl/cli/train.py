@@ -30,10 +30,10 @@ def train(
 ) -> None:
     """Train a recipe and print a table of what it learned and where the run's folder is.
 
-    The same training as verl's own command,
+    verl's own command trains in the same way:
     `python -m verl.trainer.main_ppo --config-path pkg://ragen_verl.recipes --config-name RECIPE`.
-    Ctrl-C, SIGTERM and SIGHUP stop it and it says how to go on; SIGUSR1 asks for a checkpoint at the end of the step.
-    Without a terminal it prints one plain line a step.
+    Ctrl-C, SIGTERM and SIGHUP stop the run, and the command says how to continue; SIGUSR1 requests a checkpoint at the
+    end of the step. Without a terminal it prints one plain line per step.
     """
     from ragen_verl.cli.fit import fit
     from ragen_verl.cli.prepare import prepare

@@ -60,7 +60,7 @@ class Stop:
         reward_variance_collapse: consecutive steps with an in-group std of returns below 10 % of the mean of the first
             ten; RAGEN-2's paper says 5, its code 10.
         low_validation_success: consecutive evaluations with a success below 1 % in some environment; RAGEN-2: 5.
-        after_collapse: steps that a run goes on after the verdict has called it collapsed.
+        after_collapse: steps that a run continues after the verdict has called it collapsed.
         failed_episodes: the share of failed episodes in three steps in a row above which the run ends.
     """
 

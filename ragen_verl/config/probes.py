@@ -21,7 +21,7 @@ class MutualInformation:
         enabled: measure it.
         every: steps between two measurements; the first step is measured.
         share: its forward tokens, averaged over `every` steps, as a share of a step's own forward tokens.
-        samples: the highest number of scored reasonings, drawn anew each time; None takes as many as the tokens allow.
+        samples: the highest number of scored reasonings, drawn again each time; None takes as many as the tokens allow.
         max_forward_tokens: the highest number of forward tokens of one measurement; None sets no bound beside `share`.
     """
 

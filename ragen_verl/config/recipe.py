@@ -99,7 +99,7 @@ class RagenConfig:
         check_disjoint(self.seeds(steps))
 
     def seeds(self, steps: int) -> dict[str, tuple[range, str]]:
-        """Name of each split -> its seeds in a training of so many steps, and a remark on their origin."""
+        """Name of each split -> its seeds in a run of this many steps, and a remark on their origin."""
         groups = self.train.groups + self.filter.extra_groups(self.train.groups)
         train = range(self.train.seed, self.train.seed + steps * groups)
         held_out = {name: (split.seeds(), "") for name, split in self.splits.items() if name != "train"}

@@ -10,7 +10,7 @@ __all__ = ["joins_a_cluster"]
 
 
 def joins_a_cluster() -> bool:
-    """Whether a training that starts here would join a cluster.
+    """Whether a run started here would join a cluster.
 
     Ray joins the one that `RAY_ADDRESS` names, else one that was started on this machine. With vLLM's CPU build a
     training joins none without being told: it starts a cluster of its own beside the other.

@@ -36,7 +36,7 @@ _SPLIT = 512
 """From this width of a model on, several threads compute its matrix products."""
 
 _DRIVER = "verl.trainer.main_ppo"
-"""The module that starts a training: verl's main."""
+"""The module that starts a run: verl's main."""
 
 
 def register_platform() -> None:
@@ -178,7 +178,7 @@ def fsdp_engine(module: Any) -> None:
 
 
 def fork_engine(module: Any) -> None:
-    """vLLM's CPU platform spawns the engine's process, which imports everything anew (platforms/cpu.py:409).
+    """vLLM's CPU platform spawns the engine's process, which imports everything again (platforms/cpu.py:409).
 
     That takes 14 s. What forbids a fork is CUDA; the engine itself never calls Ray (utils/system_utils.py:130-137).
     """

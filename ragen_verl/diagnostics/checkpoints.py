@@ -16,10 +16,10 @@ class Action:
     """What to do after a step.
 
     Attributes:
-        keep: saved steps whose checkpoints stay, also where old ones are removed otherwise.
+        keep: saved steps whose checkpoints stay, even where old ones are removed otherwise.
         best: the saved step with the best held-out score; None where no saved step has a score.
         last_good: the last step saved before the first warning; None without a warning, or if none was saved by then.
-        stop: the reason to stop after this step, in one sentence; None to go on.
+        stop: the reason to stop after this step, in one sentence; None to continue.
     """
 
     keep: frozenset[int]

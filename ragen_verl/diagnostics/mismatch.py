@@ -1,7 +1,7 @@
 """Train/inference mismatch: how far the trainer's log-probabilities of sampled tokens are from the engine's.
 
 The two run different kernels on the same weights. In float32 they agree to 1e-5, in bfloat16 to about 1e-2 per token. A
-larger difference means that token ids were encoded anew, weights did not arrive, or temperatures differ.
+larger difference means that token ids were encoded again, weights did not arrive, or temperatures differ.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def retrieval(scores: np.ndarray, own: np.ndarray, k: int = 1) -> float:
 class RunningStd:
     """A moving average of the marginal's standard deviation: `decay` x the old average + (1 - `decay`) x the new value.
 
-    The first value starts the average. It is not stored in checkpoints, so a resumed run starts it anew.
+    The first value starts the average. It is not stored in checkpoints, so a resumed run starts it again.
     """
 
     decay: float = EMA_DECAY
@@ -213,7 +213,7 @@ def step_tokens(generated: int, kept: float) -> float:
     """The least number of forward tokens of a training step: one pass by the engine, three by the update.
 
     A backward pass counts as two forward ones. Passes that a recipe may add (old log-probs, reference, critic, further
-    epochs, reading the context anew at each turn) are left out, so that the true share is never above the stated one.
+    epochs, reading the context again at each turn) are left out, so that the true share is never above the stated one.
 
     Args:
         generated: prompt and response tokens of all trajectories of the step.

@@ -74,7 +74,7 @@ def _grams(texts: Sequence[Sequence[str]], n: int) -> tuple[np.ndarray, np.ndarr
         return np.array([], dtype=np.int64), np.array([], dtype=np.int64)
     windows = np.concatenate(spans)
     code = windows[:, 0]
-    for column in range(1, n):  # numbered anew for every word, so that no product overflows
+    for column in range(1, n):  # renumbered for every word, so that no product overflows
         code = np.unique(code * len(words) + windows[:, column], return_inverse=True)[1].reshape(-1)
     return np.unique(code, return_inverse=True)[1].reshape(-1), np.concatenate(rows)
 

@@ -173,7 +173,7 @@ def run_probe(name: str, timeout: float, env: dict[str, str] | None = None) -> P
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env={**os.environ, SWITCH: "1", **(env or {})},  # as in a training
+        env={**os.environ, SWITCH: "1", **(env or {})},  # as in a run
         cwd=tempfile.gettempdir(),  # a folder named like a package in the working directory must not shadow it
     )
     try:

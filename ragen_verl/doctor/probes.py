@@ -36,7 +36,7 @@ def _check_plugin() -> dict:
 
 
 def driver() -> dict:
-    """The process that starts a training."""
+    """The process that starts a run."""
     return _check_plugin()
 
 
@@ -60,7 +60,7 @@ def vllm_engine() -> dict:
     try:
         plugins = importlib.import_module("vllm.plugins")
         found = plugins.load_plugins_by_group(plugins.DEFAULT_PLUGINS_GROUP)
-        if "ragen_verl" not in found:  # vLLM logs the exception and goes on: raise it in sight
+        if "ragen_verl" not in found:  # vLLM logs the exception and continues: raise it in sight
             points = importlib.metadata.entry_points(group=plugins.DEFAULT_PLUGINS_GROUP)
             for point in points.select(name="ragen_verl"):
                 point.load()
@@ -72,7 +72,7 @@ def vllm_engine() -> dict:
 
 
 def torch_build() -> dict:
-    """torch's build and GPUs, and which of its companions are installed and fail to import beside it."""
+    """torch's build and GPUs, and which of its companions are installed and fail to import next to it."""
     import torch
 
     gpus = []

@@ -32,7 +32,7 @@ class Problem:
     Attributes:
         what: its description in one sentence.
         fix: one shell command that fixes it.
-        note: True where a training works nevertheless, but slower or with less memory.
+        note: True where a run works nevertheless, but slower or with less memory.
     """
 
     what: str
@@ -41,7 +41,7 @@ class Problem:
 
 
 def find(facts: Facts) -> list[Problem]:
-    """All problems that prevent a training, the most basic first; notes last."""
+    """All problems that prevent a run, the most basic first; notes last."""
     checks = (
         _requirements,
         _torch,

@@ -2,7 +2,7 @@
 
 The seams are found in this package's own source: its imports from verl, the methods of verl's classes that its classes
 override or call, and the objects that its patches replace. `seams.json` records them for the tested verl; `make lock`
-writes it anew, after the tests have passed with another verl.
+writes it again, after the tests have passed with another verl.
 
 verl's files are read and not imported, which takes a second instead of ten.
 """

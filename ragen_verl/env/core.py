@@ -162,7 +162,7 @@ class Env(gymnasium.Env[str, str]):
     _reset_options: dict[str, Any] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make the options of every `reset` known to this class, also where an author passes on the seed alone."""
+        """Make the options of every `reset` known to this class, even if an author passes on the seed alone."""
         super().__init_subclass__(**kwargs)
         if cls.reset is not Env.reset and not hasattr(cls.reset, "_keeps_options"):
             cls.reset = _keeping_options(cls.reset)  # type: ignore[method-assign]

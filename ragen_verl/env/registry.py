@@ -7,7 +7,7 @@ A package declares its environments in its own pyproject:
 
 The value names an `Env` class or any callable that returns one (a `functools.partial` makes a variant). A class derived
 from plain `gymnasium.Env`, with Discrete or Text actions, is played through the adapter of "gymnasium:...". A declared
-environment is known in every process of a training; `register` reaches the calling process only.
+environment is known in every process of a run; `register` reaches the calling process only.
 
 An id with a prefix, "gymnasium:Taxi-v4", goes to an adapter, which a package declares under that prefix:
 

@@ -29,7 +29,7 @@ def use_configured_rates(module: Any) -> None:
 
 
 def keep_the_configured(optimizer: Any, scheduler: Any, asked: list[dict[str, Any]]) -> None:
-    """Set every group's settings to those asked for; the schedule goes on at the step that it had reached.
+    """Set every group's settings to those asked for; the schedule continues at the step that it had reached.
 
     Args:
         optimizer: after a checkpoint has been loaded.

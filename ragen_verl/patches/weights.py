@@ -111,7 +111,7 @@ def watch_the_engine(module: ModuleType) -> None:
 def of_this_cluster(handle: str) -> str:
     """A name for the socket that no other Ray cluster on this machine uses.
 
-    verl names the socket after Ray's job, which has the number 1 in every local cluster. So two trainings on one
+    verl names the socket after Ray's job, which has the number 1 in every local cluster. So two training runs on one
     machine would push their weights into each other's engines (verl/workers/rollout/vllm_rollout/utils.py:416).
     """
     cluster = os.environ.get("RAY_RAYLET_PID")

@@ -107,7 +107,7 @@ class Turn:
         reward: the sum of the environment's raw rewards for the executed actions.
         penalty: the format penalty, and for the last turn before a full context the cost of the turns that no longer
             fit; 0 or negative.
-        rewards: the named parts that count in the place of `reward` where a recipe has rewards beside the environment's
+        rewards: the named parts that count in place of `reward` where a recipe has rewards beside the environment's
             (`ragen_verl.rollout.reward`): weighted, the environment's own among them. Otherwise empty.
         valid: whether there was an action and all actions were valid.
         effective: whether an executed action had an effect.

@@ -256,7 +256,7 @@ def point_at(folder: Path, step: int) -> None:
 
 
 def prune(checkpoint: Path, config: DictConfig) -> None:
-    """Remove older checkpoints than the newest `trainer.max_actor_ckpt_to_keep`, also those of before a resume.
+    """Remove older checkpoints than the newest `trainer.max_actor_ckpt_to_keep`, including those of before a resume.
 
     verl forgets at a resume what it has saved before, and of those that it removes it leaves `data.pt`. With a critic
     the larger of the two numbers counts. Newer checkpoints stay, as of a run that was set back.

@@ -1,4 +1,4 @@
-"""A run's folder: everything a run leaves behind, also when it fails.
+"""A run's folder: everything a run produces, even if it fails.
 
 config.yaml         the resolved configuration
 versions.json       packages, Python, machine

@@ -82,7 +82,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
 
     Raises:
         SystemExit: a signal ended the run; the code is 128 plus the signal's number.
-        RecipeError: the folder cannot be made, or another run goes on in it.
+        RecipeError: the folder cannot be made, or another run is active in it.
     """
     folder.make()
     with lock.taken(folder.path):
@@ -120,7 +120,7 @@ def _train(recipe: str, overrides: list[str], folder: RunFolder, console: Consol
 def _run(command: list[str], output: IO, folder: RunFolder, console: Console) -> int:
     """Start verl's main once and watch it until it ends; return its exit code.
 
-    Whatever ends the watching, a signal above all, ends the whole run before it goes on.
+    Whatever ends the watching, a signal above all, ends the whole run first.
     """
     process = begin(command, output)
     try:
@@ -236,7 +236,7 @@ def again(log: str) -> str | None:
     """Why another start may do better than one that failed with this log; None if it would not."""
     if LATE in log:
         return "Ray did not start in time, as on a busy machine."
-    # verl looks for a free port and binds it some seconds later; a training beside this one may have been faster
+    # verl looks for a free port and binds it some seconds later; a run beside this one may have been faster
     return "Another process took a port that verl had chosen for the run." if _TAKEN in cause(log).lower() else None
 
 

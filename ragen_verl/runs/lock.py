@@ -1,4 +1,4 @@
-"""The lock of a run's folder: one training writes in it, and a training ends with the command that started it.
+"""The lock of a run's folder: one run at a time writes in it, and a run ends with the command that started it.
 
 The lock is the kernel's (`flock`), so it is free again however its process ended; the file names the process. The
 command `ragen-verl train` has it. verl's main, which does the training, waits for it: it gets the lock only if the
@@ -66,7 +66,7 @@ def hold(folder: Path) -> None:
 
 
 def check(folder: Path) -> None:
-    """Refuse a folder in which a run goes on.
+    """Refuse a folder in which a run is active.
 
     Raises:
         RecipeError: with the process that it belongs to.
@@ -80,7 +80,7 @@ def check(folder: Path) -> None:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a run goes on in a folder; False where the file system has no locks."""
+    """Whether a run is active in a folder; False where the file system has no locks."""
     if folder in _held:
         return True
     with suppress(OSError), (folder / _FILE).open() as file:

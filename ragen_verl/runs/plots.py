@@ -24,7 +24,7 @@ def learning_curve(folders: Sequence[RunFolder], out: Path, title: str = "") -> 
         title: the title above the axes.
 
     Returns:
-        `out`; None, and nothing is drawn, where matplotlib is missing, which a training does not need.
+        `out`; None, and nothing is drawn, where matplotlib is missing, which a run does not need.
     """
     if find_spec("matplotlib") is None:
         return None

@@ -102,8 +102,8 @@ def note_changes(folder: RunFolder, config: Mapping[str, Any], step: int) -> Non
 
     Args:
         folder: the run's.
-        config: resolved, of the run that goes on.
-        step: the last step of its checkpoint; 0 begins anew, without a history.
+        config: resolved, of the run to resume.
+        step: the last step of its checkpoint; 0 starts from the beginning, without a history.
     """
     file = folder.path / _HISTORY
     if not step:

@@ -84,7 +84,7 @@ def own_estimator(
         return
     wanted = ["response_mask"] + ["values"] * estimator.needs_critic
     data = data_plane.current.get(batch, batch.keys, wanted)
-    fields = {field: pad_sequence(rows, batch_first=True) for field, rows in data.items()}  # in the way of verl
+    fields = {field: pad_sequence(rows, batch_first=True) for field, rows in data.items()}  # as verl does
     context = Context(
         name=name,
         keys=batch.keys,

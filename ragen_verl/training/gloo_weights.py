@@ -119,7 +119,7 @@ class GlooWeights(CheckpointEngine):
         return pickle.loads(data.numpy().tobytes())
 
     async def _broadcast(self, tensor: torch.Tensor) -> None:
-        """Send the trainer's tensor, or receive into this one. It waits in a thread, so that the event loop goes on."""
+        """Send the trainer's tensor, or receive into this one, in a thread, so that the event loop continues."""
         if tensor.numel():
             await asyncio.to_thread(lambda: self._group.broadcast(tensor, root=0).wait())
 

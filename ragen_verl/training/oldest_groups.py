@@ -38,7 +38,7 @@ class OldestGroups(ReplayBufferAsync):
     """verl's asynchronous buffer; the arguments are verl's, which builds it from `trainer.v1.sampler.custom_sampler`.
 
     A group with a failed trajectory is handed over as far as it is there, as the synchronous trainer has it; one
-    without any row is replaced, and too many of those end the run, where verl would replace them for ever.
+    without any row is replaced, and too many of those end the run, where verl would replace them forever.
     """
 
     lost: int = 0  # groups without a row since the last sample

@@ -45,7 +45,7 @@ def staleness(batch: Batch, played: TrajectoryBatch, step: int) -> dict[str, flo
 def fresh_rows(batch: Batch, step: int) -> list[str]:
     """The keys of the rows that the weights before this step's update sampled from the first token to the last.
 
-    verl's rows of padding are none of them.
+    verl's rows of padding are not among them.
     """
     return [
         key

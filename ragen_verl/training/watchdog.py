@@ -1,4 +1,4 @@
-"""End a run that would wait for ever: verl has no time limit for a hung engine, or for episodes of a dead worker."""
+"""End a run that would wait forever: verl has no time limit for a hung engine, or for episodes of a dead worker."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class EnvWorkers:
             self._start_thread()
 
     async def call(self, function: Callable[..., Any], *args: Any, timeout: float, **kwargs: Any) -> Any:
-        """Run `function(*args, **kwargs)` in a thread and return its result; the event loop goes on meanwhile.
+        """Run `function(*args, **kwargs)` in a thread and return its result; the event loop continues meanwhile.
 
         Args:
             function: the call; its exceptions are raised here, `SystemExit` and the like as `RuntimeError`.

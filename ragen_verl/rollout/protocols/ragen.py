@@ -58,7 +58,7 @@ class Ragen(Protocol):
 
 
 def _without_tags(text: str) -> str:
-    """`text` without tags, also those that appear when an inner tag is removed: `</ans<think>wer>`. Linear time."""
+    """Remove tags, including those that appear when an inner tag is removed: `</ans<think>wer>`. Linear time."""
     kept: list[str] = []
     for sign in text:
         kept.append(sign)

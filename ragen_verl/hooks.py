@@ -1,8 +1,8 @@
 """Hooks on other packages: what this package changes in a module once a process has imported it.
 
-verl and vLLM load this package in each of their processes, also in those that have nothing to do with it. There a hook
-that does not fit the installed version must not end anything: it is reported on stderr and left out. A run of ours
-that needs it fails with verl's own message further on, below that report, and `doctor` names it.
+verl and vLLM load this package in each of their processes, even in those that have nothing to do with it. There a hook
+that does not fit the installed version must not end anything: it is reported on stderr and left out. A ragen_verl
+run that needs it fails later with verl's own message, below that report, and `doctor` names it.
 """
 
 from __future__ import annotations

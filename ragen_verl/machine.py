@@ -1,4 +1,4 @@
-"""Facts about this machine and installation that cost nothing to ask: versions, memory, GPUs."""
+"""Facts about this machine and installation that are cheap to get: versions, memory, GPUs."""
 
 from __future__ import annotations
 

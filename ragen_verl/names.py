@@ -108,7 +108,7 @@ STEP_SECONDS, TEST_SECONDS = f"{SECONDS}/step", f"{SECONDS}/testing"
 """verl's prefix of wall-clock times in seconds; the times of a step and of the held-out evaluation after it."""
 
 EMPTY_STEP = f"{ROLLOUT}/empty_after_filter"
-"""1 where the filter left no group of a step, else 0."""
+"""1 where the filter left no group of a step, otherwise 0."""
 
 RETURN_EXCESS, RETURN_EXCESS_ERROR = f"{ROLLOUT}/selected_return_excess", f"{ROLLOUT}/selected_return_excess_error"
 """The mean return of the kept groups minus that of all groups, and its standard error."""
@@ -129,7 +129,7 @@ UPDATE = tuple(f"{model}/{name}" for model in (ACTOR, CRITIC) for name in ("loss
 """What verl reports of the updates of a step, averaged over them."""
 
 NOT_FINITE = "update/not_finite"
-"""How many of `UPDATE` are no finite number in a step; 0 in order."""
+"""How many of `UPDATE` are not finite in a step; 0 if all is well."""
 
 ECHO = "echo"
 FORMAT_VALID, REASONING_WORDS = f"{ECHO}/format_valid", f"{ECHO}/reasoning_words"

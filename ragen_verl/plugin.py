@@ -1,6 +1,6 @@
 """The plugin that verl loads: it registers everything and imports nothing heavy.
 
-verl imports this module at the end of `import verl` in each of its processes (entry point `verl.plugins`), also in
+verl imports this module at the end of `import verl` in each of its processes (entry point `verl.plugins`), even in
 those of other runs. Where `ragen_verl.switch` is off it does nothing. Where it is on, the work is put off until
 the module concerned is imported. verl drops exceptions of entry points (verl/__init__.py:71-76). A failure is therefore
 kept in `STATUS` and printed on stderr.

@@ -1,4 +1,4 @@
-"""What recipes need of OmegaConf and Hydra: resolvers such as `${ragen_groups:${ragen.train}}`, and open blocks."""
+"""Additions to OmegaConf and Hydra that recipes need: resolvers (`${ragen_groups:${ragen.train}}`) and open blocks."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class AdvantageBatch:
         rewards: (rows, T) float32, in the environment's unit; a turn's reward on its last sampled token, or rewards on
             any sampled tokens (a KL penalty is on all of them). Rewards on other tokens are never read.
         mask: (rows, T) bool, integer or float, 1 exactly on the tokens that are trained on, called sampled ones here. A
-            row without one is padding and counts nowhere.
+            row without one is padding and is ignored.
         groups: (rows,) int64, the group (initial state) of the row's trajectory.
         trajectories: (rows,) int64, the row's trajectory; it can have several rows, one after the other.
         order: (rows,) int64, the row's position in its trajectory; different for each row of one trajectory.
@@ -149,7 +149,7 @@ class Turns:
     """All turns of a batch, row after row, with their place in the stream and in their trajectory. int64 tensors.
 
     Attributes:
-        row: (turns,), the row it stands in.
+        row: (turns,), the row it is in.
         trajectory: (turns,), its trajectory, numbered as in `Rollouts`.
         number: (turns,), 0 for its trajectory's first turn, whatever row that is in.
         place: (turns,), its number among the turns of its row.

@@ -31,7 +31,7 @@ def estimate(name: str, batch: AdvantageBatch, options: Mapping[str, Any] | None
     Raises:
         KeyError: no such estimator.
         ValueError: an option that the estimator does not read, a batch without what it needs, or an estimator that
-            returns something else than two finite (rows, T) tensors.
+            returns anything other than two finite (rows, T) tensors.
     """
     estimator = ESTIMATORS[name]
     options = dict(options or {})

@@ -1,4 +1,4 @@
-"""The layer's commands beside `train` and `resume`; the entry point `ragen_verl.commands` names this module."""
+"""The layer's commands other than `train` and `resume`; the entry point `ragen_verl.commands` names this module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where commands print, and what becomes of their errors."""
+"""The console of the commands, and the handling of their errors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TRACEBACK = "RAGEN_VERL_TRACEBACK"
 
 
 def console() -> Console:
-    """Where commands print: as wide as the terminal, and wide enough for one line a row where it is none."""
+    """The console of a command: as wide as the terminal; without a terminal wide enough for one line per row."""
     out = Console(highlight=False, emoji=False)
     return out if out.is_terminal else Console(highlight=False, width=200, emoji=False)
 
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """While open, what could not be read of a file is one line on the error stream, without a place in the code."""
+    """While open, a warning about an unreadable part of a file is one line on stderr, without its place in the code."""
     out, before = Console(stderr=True, highlight=False, emoji=False), warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:

@@ -1,4 +1,4 @@
-"""What `ragen-verl train --dry-run` prints: the sizes of a run, and what sets it apart from the recipe it builds on."""
+"""The output of `ragen-verl train --dry-run`: the sizes of a run, and its differences from the recipe it builds on."""
 
 from __future__ import annotations
 

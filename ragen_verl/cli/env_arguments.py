@@ -1,4 +1,4 @@
-"""What the commands on environments share."""
+"""Helpers that the commands on environments share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse_kwargs(pairs: list[str]) -> dict:
 
 
 def summary(kind: type[Env]) -> str:
-    """The first sentence of an environment's docstring; Markdown headings are none."""
+    """The first sentence of an environment's docstring; Markdown headings are skipped."""
     paragraphs = (inspect.getdoc(kind) or "").split("\n\n")
     text = next((paragraph for paragraph in paragraphs if not paragraph.startswith("#")), "no description")
     return " ".join(text.split()).partition(". ")[0].rstrip(".")

@@ -68,7 +68,7 @@ def _episode(out: Console, env: Env, state: str) -> tuple[float, str]:
 
 
 def _ask(out: Console, env: Env, left: int) -> str | None:
-    """The next action, commands having been obeyed; None to stop."""
+    """Execute commands until an action is typed, and return it; None to stop."""
     while True:
         try:
             said = typer.prompt(f"action ({left} left)", prompt_suffix="> ", default="", show_default=False)

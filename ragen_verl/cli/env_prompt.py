@@ -1,4 +1,4 @@
-"""What a model is sent at the start of an episode, for `ragen-verl env show --prompt`."""
+"""The prompt at the start of an episode, for `ragen-verl env show --prompt`."""
 
 from __future__ import annotations
 

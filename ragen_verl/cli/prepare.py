@@ -1,4 +1,4 @@
-"""What `train`, `resume` and `sweep` do before anything starts or is written: compose and check, in two seconds."""
+"""Compose and check a recipe, before `train`, `resume` and `sweep` start or write anything; it takes two seconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Prepared", "prepare"]
 
 _RUN_DIR = "ragen.run.dir"
 _DEFAULT_DIR = "runs/${trainer.experiment_name}"
-"""`ragen.run.dir` in recipes/ragen.yaml; the command makes a folder a run of it."""
+"""`ragen.run.dir` in recipes/ragen.yaml; the command creates one folder per run in it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Prepared:
     is_new: bool = False
 
     def with_own_folder(self) -> Prepared:
-        """The same run in a folder that no other run has, which is made here; another start may have taken the name."""
+        """The same run in a new folder, which is created here; another start may have taken the name."""
         prepared, path = self, self.folder.path
         for number in count(2):
             try:

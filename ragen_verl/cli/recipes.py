@@ -64,7 +64,7 @@ def composed(recipe: str, overrides: list[str]) -> DictConfig:
 
 
 def summary(text: str) -> str:
-    """The first sentence of the comment at a YAML file's head; Hydra's `# @package` and a command line are none."""
+    """The first sentence of the comment at a YAML file's head; Hydra's `# @package` and command lines are skipped."""
     words: list[str] = []
     for line in text.splitlines():
         if line.startswith(("# @", "# ragen-verl ", "# python ")) or (not line.strip() and not words):

@@ -25,7 +25,7 @@ def resume(
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Settings to change from here on."),
     yes: bool = YES,
 ) -> None:
-    """Go on with a run at its newest checkpoint, with its own recipe and overrides.
+    """Resume a run from its newest checkpoint, with its own recipe and overrides.
 
     Settings that differ from the run's are shown and have to be confirmed. `trainer.val_only=true` evaluates the
     newest checkpoint and trains nothing.

@@ -1,4 +1,4 @@
-"""`ragen.filter`: which groups of a step the update sees, and what happens if too few are left."""
+"""`ragen.filter`: which groups of a step are used for the update, and what happens if too few are left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STOP_AFTER = 5  # RAGEN-2's rollout_filter_empty_stop_steps
 
 @dataclass(frozen=True)
 class Filter:
-    """The choice of the groups that the update sees. A key that has no effect with the others has to be null.
+    """The choice of the groups that are used for the update. A key that has no effect with the others has to be null.
 
     `score` and `largest` belong to strategies that rank groups, `dynamic_sampling_groups` and `dynamic_sampling_limit`
     to `on_empty: dynamic_sampling`, `stop_after` to `on_empty: stop` or `dynamic_sampling`; every other key is an
@@ -141,7 +141,7 @@ class Filter:
 
     @property
     def drops_zero_variance(self) -> bool:
-        """Whether groups of equal returns are no candidates."""
+        """Whether groups of equal returns are excluded from the candidates."""
         return self.dynamic_sampling or self.zero_variance == "drop"
 
     @property

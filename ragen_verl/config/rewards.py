@@ -20,7 +20,7 @@ class RewardBlocks:
     """What an episode is rewarded for.
 
     Attributes:
-        environment: the weight of the environment's own reward; 0 puts the other rewards in its place.
+        environment: the weight of the environment's own reward; with 0 the other rewards replace it.
         options: every other key: the name of a reward -> its options and its `weight` (1 if it is left out); null
             stands for a reward that is not used.
     """

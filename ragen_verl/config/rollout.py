@@ -19,7 +19,7 @@ class Rollout:
     """The settings of an episode: the dialogue's budgets and texts, and the limits on time and tokens.
 
     Attributes:
-        protocol: the name of what writes the prompts and reads the answers.
+        protocol: the name of the protocol, which writes the prompts and parses the answers.
         context: the name of the rule for what a prompt shows of the past.
         options: all other keys; they are options of the protocol or of the context. null stands for the default, or
             for an option that neither has.
@@ -70,7 +70,7 @@ class Rollout:
             )
 
     def chat_protocol(self) -> Protocol:
-        """The protocol that these settings describe: what writes the prompts and reads the answers."""
+        """The protocol that these settings describe; it writes the prompts and parses the answers."""
         names = {one.name for one in fields(Protocol)}
         common = {one.name: getattr(self, one.name) for one in fields(self) if one.name in names}
         return PROTOCOLS[self.protocol](**common, **self._options(PROTOCOLS))

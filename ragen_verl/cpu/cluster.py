@@ -13,7 +13,7 @@ def joins_a_cluster() -> bool:
     """Whether a run started here would join a cluster.
 
     Ray joins the one that `RAY_ADDRESS` names, else one that was started on this machine. With vLLM's CPU build a
-    training joins none without being told: it starts a cluster of its own beside the other.
+    run joins none unless it is told to: it starts its own cluster next to the other.
     """
     if address := os.environ.get("RAY_ADDRESS"):
         return address != "local"

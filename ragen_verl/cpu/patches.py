@@ -214,7 +214,7 @@ def engine_threads(module: Any) -> None:
 def _fewer_threads(config: Any) -> None:
     """One OpenMP thread for a small model, whose matrix products take less time than it takes threads to meet.
 
-    On two quiet cores a step of the nano model is 5 % slower with one; beside another process it was up to six times
+    On two quiet cores a step of the nano model is 5 % slower with one; next to another process it was up to six times
     as fast.
     """
     if getattr(config, "hidden_size", _SPLIT) < _SPLIT:

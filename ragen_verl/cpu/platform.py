@@ -26,7 +26,7 @@ class CpuDevice(str):
 
 
 def _peak_memory(*_: Any) -> int:
-    """Peak resident memory of this process in bytes; stands where verl asks for allocated device memory."""
+    """Peak resident memory of this process in bytes; returned where verl asks for allocated device memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -34,7 +34,7 @@ def context_full(trace: Trace) -> Evidence | None:
     "are cut, ragen.rollout.think: false where it does not think, or imitation first (ragen-verl sft).",
 )
 def no_valid_turns(trace: Trace) -> Evidence | None:
-    """Hardly a turn ever had a valid action, so the environment is not played and only the format can be learned."""
+    """Hardly any turn had a valid action, so the environment is not played and only the format can be learned."""
     values = trace[TRAIN_VALID].values
     if not values or max(values) >= _LEAST_VALID:
         return None

@@ -173,7 +173,7 @@ _NOT_FINITE_STEPS = 2  # in a row; a single batch can fail, and verl then skips 
     "critic.optim.lr); in bfloat16 or float16 try float32; look for a division by nothing in a loss of your own.",
 )
 def not_finite(trace: Trace) -> Evidence | None:
-    """Loss or gradient is no number, so verl leaves the update out; no baseline, as the first step can be such."""
+    """Loss or gradient is not finite, so verl skips the update; no baseline, since it can happen at the first step."""
     now = min(trace[NOT_FINITE].last(_NOT_FINITE_STEPS), default=0.0)
     return Evidence(NOT_FINITE, None, now, "losses and gradient norms of a step") if now > 0 else None
 

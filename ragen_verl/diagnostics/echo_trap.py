@@ -48,7 +48,7 @@ _STEP_METRICS = {
 
 @dataclass(frozen=True)
 class Reading:
-    """A metric's present value beside that of the run's own first steps.
+    """A metric's present value and that of the run's own first steps.
 
     Attributes:
         metric, meaning: its name and its meaning.

@@ -1,4 +1,4 @@
-"""Updates whose loss or gradient is no finite number: verl leaves them out, with a line in its log and nothing else.
+"""Updates whose loss or gradient is not finite: verl skips them and only writes a line to its log.
 
 One such update among many costs nothing. Where every step has one the run learns nothing more, and is ended.
 """
@@ -14,11 +14,11 @@ from ragen_verl.names import NOT_FINITE, UPDATE
 __all__ = ["STEPS", "FiniteUpdates", "NotFiniteError"]
 
 STEPS = 5
-"""In a row, after which a run is ended: no single batch that went wrong lasts so long."""
+"""Number of consecutive steps after which a run is ended; a single bad batch does not last that long."""
 
 
 class NotFiniteError(ArithmeticError):
-    """The updates of `STEPS` steps in a row were no numbers.
+    """The updates of `STEPS` consecutive steps were not finite.
 
     Args:
         step: the last of them.
@@ -34,7 +34,7 @@ class NotFiniteError(ArithmeticError):
 
 
 class FiniteUpdates:
-    """Counts the steps in a row in which an update was no finite number; rebuilt by replaying metrics.jsonl."""
+    """Counts the consecutive steps in which an update was not finite; rebuilt by replaying metrics.jsonl."""
 
     def __init__(self) -> None:
         self._row = 0
@@ -47,7 +47,7 @@ class FiniteUpdates:
         return {NOT_FINITE: float(len(self._names))} if there else {}
 
     def see(self, metrics: Mapping[str, Any]) -> None:
-        """Take in a step's metrics, those of `measure` among them; a step without an update counts nowhere."""
+        """Take in a step's metrics, those of `measure` among them; a step without an update is ignored."""
         if NOT_FINITE in metrics:
             self._row = self._row + 1 if metrics[NOT_FINITE] else 0
 

@@ -217,7 +217,7 @@ def step_tokens(generated: int, kept: float) -> float:
 
     Args:
         generated: prompt and response tokens of all trajectories of the step.
-        kept: the share of them that the update sees.
+        kept: the share of them that the update uses.
     """
     return generated * (1 + 3 * kept)
 

@@ -47,7 +47,7 @@ class Evidence:
         metric: the metric that shows it.
         baseline: the metric's earlier value; None where the rule does not compare.
         value: the metric's present value.
-        words: a remark beside the numbers.
+        words: a remark on the numbers.
         level: `warning`, or `note` for something that also occurs in runs that go well.
         advice: what to change in this case; empty where the cause's own advice holds.
     """

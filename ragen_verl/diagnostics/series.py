@@ -233,7 +233,7 @@ def _binomial_error(rate: float, count: float) -> float:
 
 
 def number(metrics: Mapping[str, Any], name: str) -> float | None:
-    """A metric as a finite float; None where it is absent or no finite number (metrics.jsonl leaves those out too)."""
+    """A metric as a finite float; None where it is absent or not finite (metrics.jsonl leaves those out too)."""
     try:
         value = float(metrics[name])
     except (KeyError, TypeError, ValueError):

@@ -19,7 +19,7 @@ def verdict_table(verdict: Verdict, indicators: bool = False) -> RenderableType:
 
     Args:
         verdict: the verdict on the run so far.
-        indicators: add the indicators beside their baselines.
+        indicators: add the indicators with their baselines.
     """
     parts: list[RenderableType] = [f"[bold {_STYLES[verdict.status]}]{verdict.status}[/]{_sentence(verdict)}"]
     if verdict.findings:

@@ -50,7 +50,7 @@ class Verdict:
         step: the last step that was read, -1 before the first.
         findings: warnings by first step, then notes by first step.
         collapsed: the first step at which performance was seen to be lost, and the evidence; None if it was not.
-        readings: the indicators now, beside their baselines.
+        readings: the indicators now, with their baselines.
         enough: whether success or reward has a baseline by now; before that, the absence of findings means nothing.
         causes: the names of all causes that were tested.
     """

@@ -101,7 +101,7 @@ class Env(gymnasium.Env[str, str]):
     action changes nothing, earns 0.0 and is reported as not valid.
 
     Attributes:
-        instruction: the task, shown once at the head of the first user message. It is read after `reset`, since it may
+        instruction: the task, shown once at the start of the first user message. It is read after `reset`, since it may
             depend on the episode.
         actions: names of the discrete actions in the order shown, None for free text. It is read after `reset` as well.
         tools: schemas of the functions that an action may call, as OpenAI's API has them; empty for other environments

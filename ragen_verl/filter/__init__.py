@@ -1,4 +1,4 @@
-"""Uncertainty filtering: which groups of a step the update sees (StarPO-S, arXiv 2504.20073, section 4; RAGEN-2).
+"""Uncertainty filtering: which groups of a step the update uses (StarPO-S, arXiv 2504.20073, section 4; RAGEN-2).
 
 `registry` finds scores and strategies by name, `scores` computes the score of a group, `strategies` choose groups by
 their scores, `selection` applies both to a batch. Everything here uses numpy, counts trajectories and not rows, and

@@ -78,7 +78,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A strategy: it selects the groups, or the trajectories of groups, that the update sees.
+    """A strategy: it selects the groups, or the trajectories of groups, that the update uses.
 
     Attributes:
         name: as in a recipe.

@@ -82,7 +82,7 @@ def group_scores(returns: Sequence[float], groups: Sequence, excluded: Sequence[
     Args:
         returns: R(tau) of each trajectory, in the environment's unit, shape (trajectories,).
         groups: the group's label of each trajectory (anything hashable), shape (trajectories,).
-        excluded: trajectories whose environment or engine failed; they count nowhere.
+        excluded: trajectories whose environment or engine failed; they are ignored.
 
     Raises:
         ValueError: the lengths differ, or a return that counts is not finite.

@@ -1,4 +1,4 @@
-"""What this package changes in stock verl and vLLM: one table, and the patches for all devices.
+"""The changes that this package makes to stock verl and vLLM: one table, and the patches for all devices.
 
 Those for machines without an accelerator are in `ragen_verl.cpu`, those that vLLM loads in `ragen_verl.vllm_plugin`.
 """

@@ -1,7 +1,7 @@
 """Attention over rows that are packed without padding, where flash-attention is missing: transformers' name "varlen".
 
 transformers gives packed rows to sdpa with a mask of T x T elements. torch 2.11 and later has flash-attention's kernel
-for rows of several lengths in itself (`torch.nn.attention.varlen`). What computes follows from the call alone:
+for rows of several lengths in itself (`torch.nn.attention.varlen`). The call alone decides what computes it:
 
 - one packed batch on a CUDA device in bf16 or fp16: the kernel;
 - one packed batch elsewhere, or in float32, which the kernel does not take: sdpa, row by row, without a mask;

@@ -1,4 +1,4 @@
-"""Rollout contexts: which past turns a prompt shows: all, the last ones, a summary, or the choice of a plugin.
+"""Rollout contexts: what a prompt shows of past turns (all, the last ones, a summary, or a plugin's choice).
 
 Sources: RAGEN (arXiv 2504.20073) for the full history; RAGEN-2 (arXiv 2604.06268), the modes `limited_multi_turn` and
 `single_turn` of its release, for the others: they have a training row per turn, with the loss on that turn's response

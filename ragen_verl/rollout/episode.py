@@ -112,7 +112,7 @@ async def play(
         rewards: what the episode is rewarded for; one that fails is a failure of the environment.
 
     Returns:
-        The trajectory, also after a failure. If the environment raises or hangs, or the engine raises or samples
+        The trajectory, even after a failure. If the environment raises or hangs, or the engine raises or samples
         nothing, the trajectory ends with `ENV_ERROR` or `ENGINE_ERROR` and `excluded`, and keeps its complete turns.
         The only exceptions are cancellation, and the RecipeError of an environment that can never be built; a server
         that cannot be reached now is a failure like any other.
@@ -209,7 +209,7 @@ class _Episode:
         self.trajectory.stop_reason = StopReason.TURN_BUDGET
 
     def charge(self) -> None:
-        """Let the turn that filled the context pay for those that no longer fit: filling it must not pay.
+        """Charge the turn that filled the context for the turns that no longer fit, so that filling it is not rewarded.
 
         Each of them costs as much as an invalid answer, and no less than a turn of this episode did on average.
         """

@@ -44,7 +44,7 @@ def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable]
         `{prefix}/{env}/non-zero/{key}` (mean over the trajectories where it is not 0) and `{prefix}/{env}/pass@{N}`
         (share of groups with a success; N is the size of the largest group, failed trajectories included),
         `{prefix}/{env}/groups` (the number of groups) and, where records say whether the filter kept them,
-        `{prefix}/{env}/kept_ratio` (share of its trajectories that the update sees).
+        `{prefix}/{env}/kept_ratio` (share of its trajectories that the update uses).
         Over all: `{prefix}/{name}` for the names in `TOTALS`, `{prefix}/episodes` (the number of trajectories in these
         means, without excluded ones), `{prefix}/stop/{reason}` (share of all trajectories),
         `{prefix}/stop_count/{reason}`, `{prefix}/excluded` (count) and `{prefix}/excluded_ratio`.
@@ -94,7 +94,7 @@ def _pass_rate(played: Iterable[tuple[Hashable, Record]]) -> float:
 
 
 def _endings(records: Sequence[Record], prefix: str) -> dict[str, float]:
-    """Counts and shares of every stop reason; also 0 for those that did not occur, so that curves have no gaps."""
+    """Counts and shares of every stop reason; 0 for those that did not occur, so that curves have no gaps."""
     if not records:
         return {}
     counts = Counter(str(record["stop_reason"]) for record in records)

@@ -1,4 +1,4 @@
-"""`Protocol`: what the model reads, and how its answers are read. Text only, no tokens.
+"""`Protocol`: the prompts, and the parser of the answers. It deals with text only, not with tokens.
 
 Sources: RAGEN (arXiv 2504.20073) for the turn blocks and the penalty; RAGEN-2 (arXiv 2604.06268) for telling the model
 that its answer was invalid. The facts are theirs; the texts are written for this package.

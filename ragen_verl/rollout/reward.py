@@ -1,4 +1,4 @@
-"""Rewards beside the environment's: functions of a whole trajectory, found by name.
+"""Rewards in addition to the environment's: functions of a whole trajectory, found by name.
 
     @reward("brief")
     def brief(trajectory, *, words: int = 50):
@@ -58,7 +58,7 @@ class Rewards:
     """The rewards of a recipe.
 
     Args:
-        environment: the weight of the environment's own reward; 0 puts the others in its place.
+        environment: the weight of the environment's own reward; with 0 the others replace it.
         functions: name -> weight, and the function with its options.
     """
 

@@ -71,7 +71,7 @@ class StopReason(str, Enum):
         Success ends the episode even if the environment does not report an end.
 
         Raises:
-            TypeError: one of the three is no bool (see `flag`).
+            TypeError: one of the three is not a bool (see `flag`).
         """
         names = ("info['success']", "terminated", "truncated")
         reasons = (cls.SOLVED, cls.TERMINATED, cls.TRUNCATED)
@@ -107,8 +107,8 @@ class Turn:
         reward: the sum of the environment's raw rewards for the executed actions.
         penalty: the format penalty, and for the last turn before a full context the cost of the turns that no longer
             fit; 0 or negative.
-        rewards: the named parts that count in place of `reward` where a recipe has rewards beside the environment's
-            (`ragen_verl.rollout.reward`): weighted, the environment's own among them. Otherwise empty.
+        rewards: the named parts that count in place of `reward` where a recipe has rewards in addition to the
+            environment's (`ragen_verl.rollout.reward`): weighted, the environment's own among them. Otherwise empty.
         valid: whether there was an action and all actions were valid.
         effective: whether an executed action had an effect.
         infos: the environment's info for each executed action.
@@ -233,7 +233,7 @@ class Trajectory:
 
     @property
     def excluded(self) -> bool:
-        """Whether environment or engine failed: then it is not in loss, statistics and baselines, but counted."""
+        """Whether environment or engine failed: then it is counted, but left out of loss, statistics and baselines."""
         return self.stop_reason in (StopReason.ENV_ERROR, StopReason.ENGINE_ERROR)
 
     @property

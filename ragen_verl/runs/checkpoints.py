@@ -40,7 +40,7 @@ __all__ = [
 
 _POINTER = "latest_checkpointed_iteration.txt"
 _DATA = "data.pt"
-"""The file of a checkpoint that verl writes last: the position in the data."""
+"""The file that verl writes last in a checkpoint; it holds the position in the data."""
 
 _MODEL, _OPTIMIZER, _EXTRA = "model", "optim", "extra_state"
 _KINDS = {"model": _MODEL, "optimizer": _OPTIMIZER, "extra": _EXTRA}

@@ -1,4 +1,4 @@
-"""Files of a run on a disk that may be full: none is left half written, and the error names the file."""
+"""Write files of a run on a disk that may be full: none is left incomplete, and the error names the file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["append", "full", "naming", "replace", "shortage"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _PROBE = 1 << 20
-"""Bytes that a disk with room takes; torch ends a file that it cannot write well before so much is left."""
+"""A disk that takes this many bytes is not full; torch fails to write a file well before this little is left."""
 
 _SAID = re.compile("|".join(re.escape(os.strerror(number)) for number in _FULL))
 _TORCH = re.compile(r"PytorchStreamWriter|inline_container")  # torch does not say why it could not write
 
 
 def replace(file: Path, text: str) -> None:
-    """Write a file in one piece: whoever reads sees the old text or the new one, also after a failure.
+    """Write a file in one piece: a reader sees the old text or the new one, even after a failure.
 
     Raises:
         OSError: it cannot be written; with the file's name.

@@ -50,7 +50,7 @@ _REFUSED = 2
 WATCH_SECONDS = 0.5
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 STARTS = 3
-"""At most, where another start may do better (`again`). Nothing is lost."""
+"""The most starts of a run where another start may succeed (`again`). Nothing is lost."""
 LATE = "The current node timed out during startup"
 """What Ray says if a busy machine misses its limits of 15 and 30 s (ray/_private/node.py:440)."""
 _TAKEN = "address already in use"

@@ -112,7 +112,7 @@ class ProgressDisplay:
 
 
 def result_table(folder: RunFolder) -> Table:
-    """The results before, at best and after on the held-out seeds, also of each environment, and the run's time."""
+    """The results on held-out seeds before, at best and after, in total and by environment, and the run's time."""
     summary = json.loads(folder.summary.read_text())
     took = f"{summary['steps']} steps in {summary['seconds']:.0f} s"
     failed = summary.get("failed_episodes")

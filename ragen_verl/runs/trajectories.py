@@ -1,7 +1,7 @@
 """The saved trajectories of runs and evaluations, as an iterator: `read(path, split="val", success=False)`.
 
-A run's folder has `trajectories/SPLIT/STEP.jsonl`, the folder of an evaluation's policy has `episodes.jsonl`. Beside
-them `preambles.jsonl` has the system messages and task prompts, each once. A line that cannot be read is left out
+A run's folder has `trajectories/SPLIT/STEP.jsonl`, the folder of an evaluation's policy has `episodes.jsonl`. In the
+same folder `preambles.jsonl` has the system messages and task prompts, each once. A line that cannot be read is skipped
 with a warning.
 """
 
@@ -132,7 +132,7 @@ def read_file(file: Path, broken: Callable[[str], None] | None = None) -> Iterat
 
 
 def write(file: Path, records: Iterable[Record], task_prompts: TaskPrompts) -> None:
-    """Write a file of trajectories in one piece: whoever reads sees the old file or the new one.
+    """Write a file of trajectories in one piece: a reader sees the old file or the new one.
 
     Raises:
         OSError: it cannot be written; with the file's name.

@@ -204,7 +204,7 @@ def fill_tokens(batch: Batch, trained: TrajectoryBatch) -> None:
 
     Args:
         batch: rows whose advantages are known.
-        trained: the trajectories that the update sees; their records are changed in place.
+        trained: the trajectories that the update uses; their records are changed in place.
     """
     fields = ["advantages", "response_mask"]
     data = data_plane.current.get(batch, trained.row_keys, fields)

@@ -1,4 +1,4 @@
-"""A verl dataset of environments and seeds: it needs no files, and gives new initial states without end.
+"""A verl dataset of environments and seeds: it needs no files, and provides an endless stream of initial states.
 
 verl builds it from `data.custom_cls` with the paths `env://train` and `env://val` (trainer/ppo/utils.py:110); the
 environments come from the recipe's `ragen:` block, which the recipes pass on as `data.ragen`.

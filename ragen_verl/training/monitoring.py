@@ -1,4 +1,4 @@
-"""The diagnostics of a running training, as `trainer.py` calls them: verdict, stop rules, kept checkpoints, probes."""
+"""The diagnostics of a run in progress, as `trainer.py` calls them: verdict, stop rules, kept checkpoints, probes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TrainingMonitor:
         ragen: the recipe's `ragen` block.
         folder: the run's folder.
         checkpoints: `trainer.default_local_dir`, where verl saves checkpoints.
-        kept: the share of trajectories that the update sees.
+        kept: the share of trajectories that the update uses.
     """
 
     def __init__(self, ragen: RagenConfig, folder: RunFolder, checkpoints: str | Path, kept: float) -> None:

@@ -35,7 +35,7 @@ class Planner:
         self.config, self.ragen = config, ragen
 
     def begin(self, trained: TrajectoryBatch, ranks: int, *, reference: bool, critic: bool) -> StepPlan:
-        """Make the plan for these trajectories, at least one, and for so many data-parallel ranks; see `passes`."""
+        """Make the plan for these trajectories (at least one) and this number of data-parallel ranks; see `passes`."""
         wanted = passes(self.config, self.ragen, len(trained), reference=reference, critic=critic)
         self.plan = StepPlan.of(trained, ranks, wanted, self.ragen.share_prefixes and _tree_attention(self.config))
         return self.plan
@@ -102,7 +102,7 @@ def passes(config: DictConfig, ragen: RagenConfig, kept: int, *, reference: bool
     Args:
         config: the whole verl configuration.
         ragen: its `ragen` block.
-        kept: trajectories that the update sees.
+        kept: trajectories that the update uses.
         reference: whether there is a reference policy.
         critic: whether there is a critic.
     """

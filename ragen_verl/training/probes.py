@@ -1,4 +1,4 @@
-"""Measurements inside a running trainer that cost model passes: mutual information and gradient signal.
+"""Measurements during training that cost model passes: mutual information and gradient signal.
 
 Both read the batch from the data plane and send rows of their own to the actor's workers as plain data. They write
 nothing to it, so the training batch does not change. The first calls `compute_log_prob` and works with any
@@ -56,7 +56,7 @@ class MutualInformationProbe:
     Args:
         config: the frequency and the budget.
         seed: `ragen.train.seed`; it and the step determine the draws.
-        kept: the share of trajectories that the update sees (`ragen.filter`), for the cost of a step.
+        kept: the share of trajectories that the update uses (`ragen.filter`), for the cost of a step.
         think: whether responses start with thoughts; without thoughts Z is the whole response.
     """
 

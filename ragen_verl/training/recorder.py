@@ -1,4 +1,4 @@
-"""The traces of a training run: its folder's files, the verdict, metrics of evaluations, the cause if it fails."""
+"""The files and metrics of a run: its folder's files, the verdict, metrics of evaluations, the cause if it fails."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Recorder:
         self.folder.write_phase(phase)
 
     def played(self, step: int, played: TrajectoryBatch, kept: Collection[int]) -> dict[str, float]:
-        """Write all trajectories of a step, and whether the update sees them; the metrics `train/...`.
+        """Write all trajectories of a step, and whether the update uses them; the metrics `train/...`.
 
         Raises:
             RuntimeError: all of them failed.

@@ -1,4 +1,4 @@
-"""The choice of the trajectories of a step that the update sees, and what happens where none is left."""
+"""The choice of the trajectories of a step for the update, and the handling of steps in which none is left."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def staleness(batch: Batch, played: TrajectoryBatch, step: int) -> dict[str, flo
     Returns:
         `rollout/staleness_mean` and `rollout/staleness_max`: steps between the oldest weights that sampled a token of a
         trajectory and those that are trained; `rollout/mixed_weights`: share of trajectories that several weights
-        sampled. Trajectories without a sampled token count nowhere; {} where there is no other.
+        sampled. Trajectories without a sampled token are ignored; {} where there is no other.
     """
     tags = dict(zip(batch.keys, batch.tags, strict=True))
     spans = [

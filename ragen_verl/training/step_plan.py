@@ -58,7 +58,7 @@ class StepPlan:
     """The sizes of the present step, known when its trajectories are chosen.
 
     Attributes:
-        trajectories: those that the update sees; each has at least one row.
+        trajectories: those that the update uses; each has at least one row.
         ranks: the number of data-parallel ranks of the actor.
         passes: name -> pass over the model. No pass has more updates than there are rows, since the loss of an update
             with only padding is not defined.
@@ -105,7 +105,7 @@ class StepPlan:
     def order(self, keys: Sequence[str], lengths: Sequence[int], seed: tuple[int, int]) -> list[int]:
         """The order of rows for verl: rank after rank, update after update, and in an update by length.
 
-        A micro-batch is padded to its longest row. In the order of the groups a nano training's update would spend more
+        A micro-batch is padded to its longest row. In the order of the groups the update of a nano run would spend more
         than a quarter of its time on padding. Rows that share prefixes have none, and stay in the order of the groups.
 
         Args:

@@ -27,7 +27,7 @@ class RagenTrainer(AgentTrainer, PPOTrainerSync):
 
 @register_trainer(ASYNC_TRAINER)
 class RagenAsyncTrainer(AgentTrainer, PPOTrainerColocateAsync):
-    """`trainer.v1.trainer_mode: ragen_async`: trainer and engine share devices, and the engine pauses for the training.
+    """`trainer.v1.trainer_mode: ragen_async`: the engine pauses during the update, since both share devices.
 
     Environments continue during the pause, and a request that it cuts is continued with the new weights. Groups are in
     flight all the time, and a step takes the oldest finished ones (`ragen_verl.training.oldest_groups`).
@@ -52,7 +52,7 @@ class RagenDisaggregatedTrainer(AgentTrainer, PPOTrainerSeparateAsync):
             super().__init__(config)
 
     def init(self) -> None:
-        """Check first that there are enough devices: Ray would wait for the engine's without end."""
+        """Check first that there are enough devices: Ray would wait for the engine's forever."""
         with self.recorder.folder.keeps_cause():
             _check_devices(self.config)
         super().init()

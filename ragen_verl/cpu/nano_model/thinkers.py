@@ -14,10 +14,10 @@ THINKERS = (1, 2, 3)
 """Seeds of the models whose thoughts are sentences."""
 
 _EDITION = 2
-"""Raised when the recipe of these models changes, so that no run takes one of another recipe for its own."""
+"""Increased when the recipe of these models changes, so that no run uses a model of another recipe."""
 
 _STREAM = 1_000_000
-"""An experiment's seeds are so far apart."""
+"""The distance between the seeds of an experiment."""
 
 
 def cache() -> Path:

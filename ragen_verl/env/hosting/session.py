@@ -38,7 +38,7 @@ _BITS = {kind.__name__: kind for kind in np.random.BitGenerator.__subclasses__()
 
 
 class WorldLost(ConnectionError):
-    """The process or server of a world is gone, and the world with it; another one may take the session."""
+    """The process or server of a world is gone, and the world with it; another one may take over the session."""
 
 
 class EnvFailed(RuntimeError):

@@ -28,7 +28,7 @@ class Ragen(Protocol):
 
     @property
     def form(self) -> str:
-        """The tags with what stands between them."""
+        """The tags with their contents."""
         answer = "<answer> [your answer] </answer>"
         return f"<think> [your thoughts] </think> {answer}" if self.think else answer
 

@@ -29,7 +29,7 @@ class FrozenLake(Env):
 
     A square lake of frozen cells and holes; the player must reach the goal. The ice is slippery: a move may go
     sideways. The rules are those of gymnasium's FrozenLake as RAGEN uses it (arXiv 2504.20073 and 2604.06268):
-    every board is drawn again, with start and goal on random cells.
+    every episode has a new board, with start and goal on random cells.
 
     ## Action Space
 

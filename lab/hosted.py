@@ -1,4 +1,4 @@
-"""Environments built where their class asks to be played: in this process, or in a worker process."""
+"""Build environments where their class wants to run: in this process, or in a worker process."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ __all__ = ["table"]
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers_from: int | None = None) -> list[str]:
-    """The lines of a table: the head, the rule below it, and one line for each row.
+    """The lines of a table: the header, the rule below it, and one line for each row.
 
     Args:
-        columns: the head's cells.
+        columns: the cells of the header.
         rows: as many cells each.
         numbers_from: the first of the columns that are aligned to the right; None aligns none of them so.
     """

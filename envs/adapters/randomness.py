@@ -1,4 +1,4 @@
-"""An own stream of Python's and numpy's global random numbers for each environment that draws from them.
+"""A separate stream of Python's and numpy's global random numbers for each environment that draws from them.
 
 Many packages call `random.choice` or `np.random.randint` and seed these generators for the whole process: two games
 in two threads then change each other's draws. `GlobalRandomness` gives each game a stream of its own. While a call of

@@ -1,4 +1,4 @@
-"""The checker: does an environment keep the rules that training relies on, and what does it cost?
+"""The checker: whether an environment keeps the rules that training relies on, and what it costs.
 
     report = check(Subject.of("Sokoban-v0"))
     assert report.ok, report

@@ -17,7 +17,7 @@ class Profile:
     """Sizes of a check.
 
     Args:
-        episodes: the number of scored episodes of the random player, and of the oracle; also of timed resets.
+        episodes: the number of scored episodes of the random player, and of the oracle, and the number of timed resets.
         seeds: the number of initial states whose episodes are recorded and compared.
         steps: the highest number of actions in a recorded or timed episode.
         budget: the highest number of actions in a scored episode; the environment's own budget is used if it is lower.

@@ -56,7 +56,7 @@ def episode(
 def moves(
     env: Env, rng: np.random.Generator, state: str, steps: int, calls: Calls, oracle: Oracle = "followed"
 ) -> Iterator[Event]:
-    """Play on from the environment's current state, as `episode` does."""
+    """Continue from the environment's current state, as `episode` does."""
     for _ in range(steps):
         action, planned = random_action(env, rng, state, calls), rng.random() < 0.5
         if planned and oracle != "unasked" and (path := plan(env, calls)) and oracle == "followed":

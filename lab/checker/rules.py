@@ -64,7 +64,7 @@ _GLOBALS = ((1, 2), (3, 4))  # seeds of the global generators, which must make n
 
 
 def interface(case: Case) -> Iterator[str]:
-    """Texts, names and budget are what the prompts are made of; gymnasium accepts the class."""
+    """Texts, names and budget fit the prompts that are made of them; gymnasium accepts the class."""
     env = case.build()
     start = case.calls.reset(env, 0)
     if not isinstance(env.instruction, str):
@@ -183,7 +183,7 @@ def _global_state(*states: int) -> Iterator[Callable[[], list[str]]]:
 
 
 def groups(case: Case) -> Iterator[str]:
-    """Rollouts of a group share the initial state, seen and hidden; what chance does later comes from `dynamics`."""
+    """Rollouts of a group share the initial state, seen and hidden; later randomness comes from `dynamics`."""
     env = case.build()
     apart = False
     for seed in case.seeds():
@@ -314,7 +314,7 @@ def _goes_on(case: Case, env: Env) -> list[Event]:
 
 
 def texts(case: Case) -> Iterator[str]:
-    """`step` takes any text: it never raises, and an action that is no valid one earns 0."""
+    """`step` takes any text: it never raises, and an invalid action earns 0."""
     env = case.build()
     case.calls.reset(env, 0)
     named = env.actions is not None

@@ -105,7 +105,7 @@ def success(case: Case) -> Iterator[str]:
 
 
 def sizes(case: Case) -> Iterator[str]:
-    """Observations say something and fit into a prompt; a step takes no longer than a rollout can wait for."""
+    """Observations are not empty and fit into a prompt; a step is fast enough for a rollout."""
     case.facts |= measure(case.subject, case.profile, case.calls, case.tokenizer)
     tokens, most = case.facts["tokens"], case.profile.tokens
     if tokens["max"] > most:

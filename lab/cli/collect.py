@@ -22,7 +22,7 @@ ragen-verl collect paper/sokoban_starpo_s --thoughts none --episodes 1000 --out 
 
 
 class Thoughts(str, Enum):
-    """What stands between the think tags."""
+    """The text between the think tags."""
 
     plan = "plan"
     none = "none"

@@ -30,7 +30,7 @@ ragen-verl convert runs/eval/RECIPE/POLICY --to otel --endpoint http://127.0.0.1
 
 
 class Format(str, Enum):
-    """What trajectories can be written as."""
+    """The formats in which trajectories can be written."""
 
     sft = "sft"
     preferences = "preferences"
@@ -53,7 +53,7 @@ def convert(
 ) -> None:
     """Write saved trajectories as chats (trl's SFT format), preference pairs (trl's), or OpenTelemetry spans.
 
-    Messages are word by word those that the model saw. Chats and pairs leave out trajectories in which environment or
+    Messages are exactly those that the model saw. Chats and pairs leave out trajectories in which environment or
     engine failed, and those of held-out episodes (val, generalisation) unless --split asks for them.
     """
     from ragen_lab.convert import chats, spans
@@ -97,7 +97,7 @@ def convert(
 
 @contextmanager
 def _in_one_piece(out: Path) -> Iterator[TextIO]:
-    """A file that takes the place of `out` at the end, unless it is empty or an error ended the block."""
+    """A file that replaces `out` at the end, unless it is empty or an error ended the block."""
     out.parent.mkdir(parents=True, exist_ok=True)
     beside = out.with_name(out.name + ".part")
     try:

@@ -18,7 +18,7 @@ __all__ = ["diagnose"]
 
 
 def _lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-    """The steps of metrics.jsonl; a line without `echo/` metrics gets them from the step's trajectories, if there.
+    """The steps of metrics.jsonl; lines without `echo/` metrics get them from the step's trajectories, if any.
 
     A line cut short by a kill is skipped.
 
@@ -27,7 +27,7 @@ def _lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[d
         options: of the indicators, as in `ragen.diagnostics.indicators`.
 
     Raises:
-        RecipeError: the folder is no run's, or its metrics.jsonl has no step.
+        RecipeError: the folder is not that of a run, or its metrics.jsonl has no step.
     """
     from ragen_verl.diagnostics.echo_trap import StepIndicators
     from ragen_verl.runs.trajectories import read_file

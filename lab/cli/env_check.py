@@ -39,8 +39,9 @@ def check_environment(
 ) -> None:
     """Check an environment against the rules that training relies on, score it and measure it.
 
-    The same seed gives the same episode: in this process, in another, beside 100 others in threads. Rollouts of a group
-    start alike; rewards are finite; observations are text; copies go on alike; no text makes it raise or hang.
+    The same seed gives the same episode: in this process, in another, next to 100 others in threads. Rollouts of a
+    group start in the same state; rewards are finite; observations are text; copies continue in the same way; no text
+    makes it raise or hang.
     The exit code is 1 if a rule is broken.
     """
     from ragen_lab.checker import FULL, QUICK, Subject, check
@@ -64,7 +65,7 @@ def check_environment(
 
 
 def _shown(status: Status) -> Callable[[str, int], None]:
-    """What shows the rule in hand and the calls so far: in place on a terminal, else one line for each rule."""
+    """The display of the current rule and the calls so far: in place on a terminal, otherwise one line per rule."""
     lines: set[str] = set()
 
     def progress(rule: str, calls: int) -> None:

@@ -122,19 +122,19 @@ def played(
 
 
 def _decisive(ragen: Any) -> str:
-    """What decides an episode besides the policy, as text: two evaluations with another one are not mixed."""
+    """All that determines an episode besides the policy, as text; evaluations that differ in it are not mixed."""
     return repr((ragen.splits, ragen.rollout, ragen.rewards))
 
 
 def asked(text: str) -> str:
-    """What a person at the keyboard types in answer to a text."""
+    """Show a text to the person at the keyboard and return the answer."""
     console().print(text, markup=False)
     return typer.prompt("actions")
 
 
 @contextmanager
 def bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar of episodes on stderr; yields what tells it how many are done, of how many."""
+    """A bar of episodes on stderr; yields a function that takes how many are done, and of how many."""
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     shown = (TextColumn(one) if isinstance(one, str) else one for one in columns)
     with Progress(*shown, console=Console(stderr=True, emoji=False)) as display:

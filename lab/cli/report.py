@@ -20,7 +20,7 @@ def report(
 ) -> None:
     """Write one HTML file of a run, or of several side by side: result, curves, what was trained, trajectories.
 
-    The page needs no network and no server. From a long run it has whole groups of the steps that matter most.
+    The page needs no network and no server. Of a long run it shows whole groups of the steps that matter most.
     """
     from ragen_lab.report import read_run, render
 

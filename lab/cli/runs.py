@@ -47,7 +47,7 @@ def compare(
 ) -> None:
     """Show what differs between two runs: resolved settings, versions, results.
 
-    Use it first when a result cannot be repeated. What is the same is left out.
+    Use it first when a result cannot be repeated. Equal values are left out.
     """
     from ragen_lab.report import overview
     from ragen_lab.report.reading import read_run

@@ -119,12 +119,12 @@ def judged(judge: str, rubric: Path | None, saved: Path) -> dict[str, Any]:
 
 
 def left_out(saved: Any) -> dict[str, int]:
-    """What was in the files and is not in the numbers."""
+    """The number of trajectories and lines that are left out of the numbers."""
     return {"excluded": saved.excluded, "broken_lines": saved.broken}
 
 
 def _remarks(found: dict[str, Any]) -> str:
-    """What a reader has to know about the numbers."""
+    """Remarks that a reader needs to interpret the numbers."""
     told = []
     if found["excluded"]:
         told.append(f"{found['excluded']} trajectories that environment or engine failed are left out.")

@@ -31,7 +31,7 @@ def sft(
 ) -> None:
     """Train a recipe's model on demonstrations with verl's supervised trainer: the SFT baseline, or a start for RL.
 
-    The loss is on what the model would have said in a rollout: not on prompts, observations or the prefill.
+    The loss is on the tokens that the model would sample in a rollout: not on prompts, observations or the prefill.
     """
     from ragen_lab.sft.check import prepare
     from ragen_lab.sft.run import train

@@ -29,7 +29,7 @@ def sweep(
     """Train every variant of a sweep with every seed, one after the other, and compare them.
 
     The same command resumes an interrupted sweep. The package's sweeps, which `ragen-verl recipes
-    --tables` lists, rerun what papers report and print their numbers beside yours.
+    --tables` lists, rerun experiments of papers and print their numbers next to yours.
     """
     from ragen_lab.reproduce import sweep as sweeps
     from ragen_lab.reproduce.panels import sweep_figure
@@ -56,7 +56,7 @@ def sweep(
 
 
 def _check(sweep: Any, runs: Path, only: list[str], yes: bool) -> None:
-    """Every run that is missing, before the first of them starts."""
+    """Check every missing run before the first of them starts."""
     from ragen_verl.cli.prepare import prepare
 
     console().print("Checking every run ...")

@@ -23,7 +23,7 @@ def watch(
     port: int = typer.Option(8080, min=0, max=65535, help="0 takes a free one."),
     trajectories: int = TRAJECTORIES,
 ) -> None:
-    """Show a run live: how far it is, its curves, the verdict, where the time goes; ends with the run.
+    """Show a run live: its progress, its curves, the verdict, where the time goes; ends with the run.
 
     With --serve it continues until Ctrl-C. Without a terminal it prints one plain line a step.
     """

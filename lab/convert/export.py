@@ -33,7 +33,7 @@ _BEST, LAST = "best", "last"
 def checkpoints(folder: RunFolder) -> dict[str, Path]:
     """The checkpoints that a run has: each by its step, and those that were kept (`best`, `before_warning`).
 
-    `last` is the newest whose weights are whole.
+    `last` is the newest whose weights are complete.
     """
     saved = checkpoints_in(folder.path / "checkpoints")
     found = {str(step): path for step, path in saved.items() if (path / "actor").is_dir()}
@@ -50,7 +50,7 @@ def find(folder: RunFolder, which: str) -> Path:
     """The checkpoint of this name.
 
     Raises:
-        RecipeError: the run has none of it, or its weights are damaged.
+        RecipeError: the run has no such checkpoint, or its weights are damaged.
     """
     known = checkpoints(folder)
     if which not in known:
@@ -62,7 +62,7 @@ def find(folder: RunFolder, which: str) -> Path:
 
 
 def export(folder: RunFolder, which: str, out: Path) -> Path:
-    """Merge the shards of a checkpoint's actor with verl's own merger, beside a template that asks as in training.
+    """Merge the shards of a checkpoint's actor with verl's merger, and write a template that prompts as in training.
 
     A model card is written as well.
 

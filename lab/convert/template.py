@@ -1,4 +1,4 @@
-"""Make an exported model be asked as it was trained: its chat template writes the text that responses begin with."""
+"""Prompt an exported model as in training: its chat template writes the text that responses begin with."""
 
 from __future__ import annotations
 

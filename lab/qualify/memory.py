@@ -1,4 +1,4 @@
-"""What a recipe needs of a GPU's memory while generating, pushing weights and updating, computed from its keys.
+"""The GPU memory that a recipe needs while generating, pushing weights and updating, computed from its keys.
 
 A GB is 10^9 bytes. Per GPU; `N` GPUs share weights, gradients and moments (FSDP2), or those that share a layer do
 (Megatron). The formulas, with `P` parameters of which `T` are trained, `V` vocabulary, `h` width, `i` inner width, `k`
@@ -102,7 +102,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Need:
-    """What a recipe needs on a card, GB per GPU.
+    """The memory that a recipe needs on a card, GB per GPU.
 
     Attributes:
         generating: trainer and engine together, while the engine generates; the engine alone on devices of its own.
@@ -151,7 +151,7 @@ def told(config: DictConfig) -> str | None:
 
 
 def need(config: Mapping[str, Any], card: float) -> Need:
-    """What a composed and resolved recipe needs.
+    """The memory that a composed and resolved recipe needs.
 
     Args:
         config: verl's whole configuration.

@@ -73,7 +73,7 @@ def _left(found: memory.Need, card: float) -> str:
 
 
 def _measure(outcome: Outcome, settings: dict[str, Any], deadline: float) -> None:
-    """Measure one update of the longest rows, beside its computed size."""
+    """Measure one update of the longest rows, next to its computed size."""
     from ragen_lab.qualify.throughput import peak_of_update
 
     for shape in settings["shapes"]:

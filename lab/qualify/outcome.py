@@ -79,7 +79,7 @@ class Outcome:
 
     @classmethod
     def read(cls, file: Path) -> Outcome | None:
-        """Read it from its file; None where there is none or it cannot be read."""
+        """Read it from its file; None if it is missing or cannot be read."""
         try:
             found = json.loads(file.read_text("utf-8"))
             return cls(**{**found, "status": Status(found["status"])})

@@ -24,7 +24,7 @@ __all__ = ["run"]
 
 
 def run(name: str, file: Path, settings: dict[str, Any]) -> Outcome:
-    """Run a part and write its outcome, also while it runs; an exception becomes FAIL.
+    """Run a part and write its outcome, even while it runs; an exception becomes FAIL.
 
     Args:
         name: a name in `PARTS`.

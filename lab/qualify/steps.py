@@ -1,6 +1,6 @@
 """Seconds of a step at the papers' sizes, by phase: real training runs of two paper recipes with random weights.
 
-Beside each phase stands what `qualify --estimate` computes for this card, and beside the step RAGEN's own.
+The estimate of `qualify --estimate` for this card is shown next to each phase, and RAGEN's own time next to the step.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def estimates(recipe: str, overrides: Sequence[str], card: Card | None) -> dict[
 
 
 def _overrides(device: str, model: Path) -> list[str]:
-    """What a short training without evaluation and checkpoints needs on this device."""
+    """The settings of a short run without evaluation and checkpoints on this device."""
     found = [
         f"actor_rollout_ref.model.path={model}",
         f"hardware={'cpu' if device == 'cpu' else 'gpu'}",

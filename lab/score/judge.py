@@ -63,7 +63,7 @@ def judge(
         cache: a JSONL file with the judgements so far; one with the same model, rubric and trajectory is not asked for
             again. None keeps none.
         schema: ask for an answer of the form by `response_format` (JSON schema); false for endpoints without it.
-        attempts: answers that are asked for, where they are not of the form, before a trajectory is left without one.
+        attempts: how often an answer of the wrong form is requested again before a trajectory is left without one.
         retries: of a request that timed out or was refused (429, 5xx).
         concurrency: requests at the same time.
         timeout: seconds for one request.

@@ -53,10 +53,10 @@ def trajectory_score(
 def reward_hacking(
     trajectories: Sequence[Played], *, evaluator: str = "task_completion", threshold: float = 0.5
 ) -> list[float | None]:
-    """1 where the reward says well done and an evaluator says it was not.
+    """1 where the reward reports success and an evaluator does not.
 
-    The reward says so where the task counts as solved, or where the return reaches that of the oracle's plan; without a
-    plan, the median return of the episodes that the evaluator accepts.
+    The reward reports success where the task counts as solved, or where the return reaches that of the oracle's plan;
+    without a plan, the median return of the episodes that the evaluator accepts.
 
     Args:
         trajectories: of one environment and step.

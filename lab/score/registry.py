@@ -67,7 +67,7 @@ def evaluator(
     """A decorator that registers an evaluator; for the arguments see `Evaluator`.
 
     Raises:
-        RecipeError: another evaluator has the name, or `better` is none of the three.
+        RecipeError: another evaluator has the name, or `better` is not one of the three.
     """
     if better not in (HIGHER, LOWER, None):
         raise RecipeError(f"better of the evaluator {name!r} is {better!r}; it takes 'higher', 'lower' or None.")

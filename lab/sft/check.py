@@ -1,4 +1,4 @@
-"""Check a recipe and its `sft` block before a supervised training, and make verl's configuration of them.
+"""Check a recipe and its `sft` block before supervised training, and make verl's configuration from them.
 
 verl's trainer is `verl.trainer.sft_trainer`. Its blocks `model`, `engine` and `optim` have the same classes as the
 recipe's `actor_rollout_ref.model`, `.actor.fsdp_config` and `.actor.optim`, so these are copied unchanged.
@@ -34,7 +34,7 @@ _FINAL_LR = 0.1
 
 @dataclass(frozen=True)
 class Supervised:
-    """A supervised training that may start.
+    """A supervised run that may start.
 
     Attributes:
         config: the configuration of verl's trainer.
@@ -72,7 +72,7 @@ def recipe_of(recipe: str, overrides: Sequence[str], *, machine: bool = True) ->
 
 
 def prepare(recipe: str, overrides: Sequence[str], data: Path, out: Path) -> Supervised:
-    """Check everything that a supervised training needs; nothing is written.
+    """Check everything that supervised training needs; nothing is written.
 
     Args:
         recipe: a name in the package, or a YAML file.

@@ -25,8 +25,8 @@ _FIRST, _STATE, _ANSWER, _LONGEST = 300, 80, 100, 1.3
 _ARITHMETIC, _TRAFFIC, _LINK, _HOST = 0.35, 0.7, 0.7, 0.2
 """Shares of the data sheet that are reached; host: copies between GPU and memory that is not pinned."""
 _PASS, _TURN, _DECODE, _PUSH, _SLEEP, _OWN = 0.2, 0.08, 0.0027, 0.5, 0.6, 0.3
-"""Seconds: of a model pass before it computes, of a turn's environments, of a decoded token besides its arithmetic, of a
-push, of sleep and wake, of filter, advantages and metrics."""
+"""Seconds: of a model pass before it computes, of a turn's environments, of a decoded token besides its arithmetic, of
+a push, of sleep and wake, of filter, advantages and metrics."""
 _LOGITS = {"forward": 20, "update": 60}
 """Bytes that are read and written for an element of the logits: log-probs in chunks, and a compiled entropy."""
 _CHUNKED = 100

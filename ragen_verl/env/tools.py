@@ -20,6 +20,7 @@ from jsonschema import validate
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from ragen_verl.env.calls import called, meant, said
 from ragen_verl.env.core import Step
 from ragen_verl.env.text import FreeTextEnv, encodable
 from ragen_verl.errors import RecipeError
@@ -65,16 +66,6 @@ def tool(method: _T | None = None, *, parameters: Mapping[str, Any] | None = Non
         return function
 
     return decorate if method is None else decorate(method)
-
-
-def called(name: str, /, **arguments: Any) -> str:
-    """The action that calls a tool, as canonical JSON: arguments in the order of their names."""
-    return encodable(f'{{"name": {_json(name)}, "arguments": {_json(arguments)}}}')
-
-
-def said(text: str) -> str:
-    """The action that is a reply without a call."""
-    return encodable(f'{{"message": {_json(text)}}}')
 
 
 class ToolEnv(FreeTextEnv):
@@ -140,7 +131,7 @@ class ToolEnv(FreeTextEnv):
         The info has `call`: the tool's name and arguments (both None for a reply and where nothing could be read), the
         result, and the kind of error: "" (none), "malformed", "unknown_tool", "arguments", or a `ToolError`'s own.
         """
-        found = _read(action)
+        found = meant(action)
         name, arguments = found.get("name"), found.get("arguments")
         try:
             if "message" in found:
@@ -274,21 +265,6 @@ def _simple(schema: Any) -> Any:
 # -- calls ------------------------------------------------------------------------------------------------------------
 
 
-def _read(action: Any) -> dict[str, Any]:
-    """An action as `{"name", "arguments"}`, `{"message"}` or `{"error"}`; never raises."""
-    try:
-        found = json.loads(action)
-    except (TypeError, ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict):
-        if isinstance(found.get("name"), str) and isinstance(found.get("arguments"), dict):
-            return {"name": found["name"], "arguments": found["arguments"]}
-        for key in ("message", "error"):
-            if set(found) == {key} and isinstance(found[key], str):
-                return found
-    return {"error": 'This is no call: a call is {"name": ..., "arguments": {...}}.'}
-
-
 def _typed(arguments: dict[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments, with texts read as JSON where the schema wants no text: some wire forms have no types."""
     properties, found = parameters.get("properties") or {}, dict(arguments)
@@ -342,10 +318,6 @@ def _random_value(schema: Mapping[str, Any], rng: np.random.Generator, words: Se
     if kind == "object":
         return {key: _random_value(one, rng, words) for key, one in (schema.get("properties") or {}).items()}
     return words[int(rng.integers(len(words)))]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _shown_by(reset: Callable[..., Any]) -> Callable[..., Any]:

@@ -61,6 +61,14 @@ class Chat:
         """The text before a response inside the model's message."""
         return ""
 
+    def parse(self, text: str, protocol: Any) -> Any:
+        """Read a response; a chat that knows how the model writes may do so in its own way."""
+        return protocol.parse(text)
+
+    def after(self, response: Sequence[Any], user: str) -> list[Any]:
+        """What stands between a response and the next one."""
+        return self.turn(self.closed(response), user)  # type: ignore[attr-defined]
+
 
 class ChatTokens(Chat):
     """The ids around the sampled responses, for one tokenizer and one protocol.
@@ -110,13 +118,14 @@ class ChatTokens(Chat):
 
     # -- the ids ------------------------------------------------------------------------------------------------------
 
-    def initial(self, system: str, user: str) -> list[int]:
+    def initial(self, system: str, user: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
         """Ids of the opening: system and first user message, generation prompt, prefill.
 
-        A model without a system role gets the system text at the head of the user message.
+        A model without a system role gets the system text at the head of the user message. Schemas of tools are
+        rendered by the template.
         """
         system, user = self._disarm(system), self._disarm(user)
-        return self._encode(self._render(self._opening(system, user)) + self._header) + self._prefill_ids
+        return self._encode(self._render(self._opening(system, user), tools) + self._header) + self._prefill_ids
 
     def turn(self, closed: bool, user: str) -> list[int]:
         """Ids between one sampled response and the next: end of turn, user message, generation prompt, prefill.
@@ -181,8 +190,9 @@ class ChatTokens(Chat):
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
-    def _render(self, messages: list[_Message]) -> str:
-        return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **self._kwargs)
+    def _render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        more = {"tools": list(tools), **self._kwargs} if tools else self._kwargs
+        return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
 
     def _disarm(self, text: str) -> str:
         """Prevent that environment text becomes control tokens: an echoed `<|im_end|>` would forge a message."""

@@ -7,9 +7,9 @@ only. In RAGEN-2 a window can lose the task itself; here every prompt starts wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
@@ -117,11 +117,20 @@ class Prompts:
     Args:
         context: the rule.
         protocol, chat: they make the texts, and the ids of texts.
-        system, task: the system message and the task, with which every prompt starts.
+        system, task, tools: the system message, the task and the schemas of tools, with which every prompt starts.
     """
 
-    def __init__(self, context: Context, protocol: Protocol, chat: ChatTokens, system: str, task: str) -> None:
+    def __init__(
+        self,
+        context: Context,
+        protocol: Protocol,
+        chat: ChatTokens,
+        system: str,
+        task: str,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         self.context, self.protocol, self.chat, self.system, self.task = context, protocol, chat, system, task
+        self._tools = (tools,) if tools else ()
         self._users: list[str] = []  # the user message of each turn, without the task
         self.shown_from = 1  # number of the oldest turn that the present prompt shows
         self._between: list[list[int]] = []  # ids between the response before each turn and its own
@@ -134,9 +143,9 @@ class Prompts:
         self._users.append(user)
         self.shown_from = first + 1
         continued = first < len(turns)
-        self._between.append(self.chat.turn(self.chat.closed(turns[-1].response_ids), user) if continued else [])
+        self._between.append(self.chat.after(turns[-1].response_ids, user) if continued else [])
         if self._opened[0] != first:
-            self._opened = first, self.chat.initial(self.system, opening(self.task, self._users[first]))
+            self._opened = first, self.chat.initial(self.system, opening(self.task, self._users[first]), *self._tools)
         ids = list(self._opened[1])
         for turn, between in zip(turns[first:], self._between[first + 1 :], strict=True):
             ids += turn.response_ids + between

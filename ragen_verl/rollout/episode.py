@@ -183,8 +183,9 @@ class _Episode:
         self.unfitting = 0  # turns for which the context had no room
 
     async def run(self) -> None:
-        state, system, task = await self.env.reset(self.protocol)
-        prompts = Prompts(self.context, self.protocol, self.chat, system, task)
+        state, system, task, tools = await self.env.reset(self.protocol)
+        prompts = Prompts(self.context, self.protocol, self.chat, system, task, tools)
+        self.trajectory.tools = tools
         self.trajectory.system, self.trajectory.task_prompt = self.chat.task_prompt(system, task)
         actions_left = self.env.budget
         for number in range(1, self.protocol.max_turns + 1):
@@ -236,7 +237,7 @@ class _Episode:
         new_ids = prompt[self.held :]
         self.held = 0 if self.context.row_per_turn else len(prompt) + len(response)
         text = self.chat.decode(response)
-        parsed = self.protocol.parse(text)
+        parsed = self.chat.parse(text, self.protocol)
         turn = Turn(
             state=state,
             prompt_ids=new_ids,
@@ -264,8 +265,10 @@ class _Episode:
         stop = None
         waited = self.trajectory.env_seconds
         try:
-            for action in known[:actions_left]:
+            for action in known[: min(actions_left, self.protocol.max_actions_per_turn)]:
+                began = self.trajectory.env_seconds
                 outcome = await self.env.step(action)
+                turn.seconds.append(self.trajectory.env_seconds - began)
                 turn.executed.append(action)
                 turn.infos.append(outcome.info)
                 turn.reward += outcome.reward
@@ -307,14 +310,15 @@ class _GuardedEnv:
         self._lock = threading.Lock()
         self._busy = self._closing = self._closed = False
 
-    async def reset(self, protocol: Protocol) -> tuple[str, str, str]:
-        """Start the episode; return the first observation, the system message and the task."""
+    async def reset(self, protocol: Protocol) -> tuple[str, str, str, list]:
+        """Start the episode; return the first observation, the system message, the task and the schemas of tools."""
 
-        def start() -> tuple[str, str, str]:
+        def start() -> tuple[str, str, str, list]:
             state, _ = self.env.reset(seed=self.trajectory.seed, options={"rollout_index": self.rollout_index})
             self.budget = protocol.budget(self.env)
             self._names = None if self.env.actions is None else Names(tuple(self.env.actions))
-            return _text(state), encodable(protocol.system(self.env)), encodable(protocol.task(self.env))
+            texts = _text(state), encodable(protocol.system(self.env)), encodable(protocol.task(self.env))
+            return *texts, plain(list(protocol.tools(self.env)))
 
         if self.env is None:
             await self.run("make", self._make)

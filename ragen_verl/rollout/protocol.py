@@ -126,6 +126,10 @@ class Protocol:
         """The system message; empty if there is none. It is asked once, after `env.reset`."""
         return self.system_prompt
 
+    def tools(self, env: Env) -> Sequence[Mapping[str, Any]]:
+        """The tools that the chat template shows; none by default. They are asked for once, after `env.reset`."""
+        return ()
+
     def task(self, env: Env) -> str:
         """The task: instruction, symbols and actions. It is asked once, after `env.reset`, and begins every prompt."""
         told = [env.instruction.strip()]

@@ -3,7 +3,7 @@
 In memory a record is `Trajectory.record()`. As a row of a JSONL file it differs in four columns, so that files of any
 environments have the same columns with the same types: `preamble` is a key (its texts are once in another file),
 `error` is "" where there is none, `metrics` has the names that every trajectory has, with the environment's own as JSON
-text in `env_metrics`, and each of a turn's `infos` is JSON text.
+text in `env_metrics`, and each of a turn's `infos` and `calls` is JSON text.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ COMMON = tuple(Trajectory("", 0, 0).metrics())
 _NEEDED = {*("env_id", "seed", "rollout_index", "stop_reason", "success", "return", "excluded", "metrics", "turns")}
 
 
-def task_prompt_key(texts: Mapping[str, str]) -> str:
-    """The key of a task prompt in a row: 16 hexadecimal digits computed from its texts (`system` and `head`)."""
-    text = json.dumps([texts["system"], texts["head"]]).encode()
+def task_prompt_key(texts: Mapping[str, Any]) -> str:
+    """The key of a task prompt in a row: 16 hexadecimal digits computed from it (`system`, `head`, perhaps `tools`)."""
+    parts = [texts["system"], texts["head"], *([texts["tools"]] if "tools" in texts else [])]
+    text = json.dumps(parts).encode()
     return blake2b(text, digest_size=8).hexdigest()
 
 
@@ -45,7 +46,8 @@ def encode(record: Record) -> dict[str, Any]:
         "metrics": {name: metrics[name] for name in metrics if name in COMMON},
         "env_metrics": _text({name: metrics[name] for name in metrics if name not in COMMON}),
         "turns": [
-            {**turn, "infos": [_text(info) for info in turn["infos"]], "rewards": _text(turn["rewards"])}
+            {**turn, "rewards": _text(turn["rewards"])}
+            | {name: [_text(one) for one in turn[name]] for name in ("infos", "calls")}
             for turn in record["turns"]
         ],
     }
@@ -75,8 +77,8 @@ def decode(row: Record, task_prompts: Mapping[str, Mapping[str, str]]) -> dict[s
         row["turns"] = [
             {
                 **turn,
-                "infos": [json.loads(info) for info in turn["infos"]],
                 "rewards": json.loads(turn.get("rewards", "{}")),
+                **{name: [json.loads(one) for one in turn.get(name, [])] for name in ("infos", "calls")},
             }
             for turn in row["turns"]
         ]
@@ -132,7 +134,15 @@ def _message(role: str, content: str) -> dict[str, str]:
 
 
 def _upgraded(row: Record) -> dict[str, Any]:
-    new = {"user": "", "shown_from": 1, "prefix": "", "rewards": {}, "generate_seconds": 0.0, "env_seconds": 0.0}
+    new = {
+        "user": "",
+        "shown_from": 1,
+        "prefix": "",
+        "rewards": {},
+        "calls": [],
+        "generate_seconds": 0.0,
+        "env_seconds": 0.0,
+    }
     known = {"package": None, "protocol": None, "started": None, "row_per_turn": False, "truncated": False}
     turns = [{**new, **turn} for turn in row["turns"]]
     return {**known, **row, "env": environment_of(row), "preamble": None, "turns": turns}

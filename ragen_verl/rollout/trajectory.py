@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib.metadata import version
+from itertools import zip_longest
 from typing import Any
 
+from ragen_verl.env.calls import meant
 from ragen_verl.env.core import flag
 from ragen_verl.env.text import encodable
 from ragen_verl.names import PARTS
@@ -111,7 +113,7 @@ class Turn:
             environment's (`ragen_verl.rollout.reward`): weighted, the environment's own among them. Otherwise empty.
         valid: whether there was an action and all actions were valid.
         effective: whether an executed action had an effect.
-        infos: the environment's info for each executed action.
+        infos, seconds: the environment's info for each executed action, and the wall-clock time that it took.
         observation: the observation after the last executed action; `state` if there was none.
         user: the message before the response, as the model read it, without system message and task prompt.
         shown_from: the number of the oldest turn whose messages the prompt showed.
@@ -135,6 +137,7 @@ class Turn:
     valid: bool = False
     effective: bool = False
     infos: list[dict[str, Any]] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
     observation: str = ""
     user: str = ""
     shown_from: int = 1
@@ -146,6 +149,21 @@ class Turn:
     def total(self) -> float:
         """What the turn adds to the return: the reward, or its parts where there are some, and the penalty."""
         return (sum(self.rewards.values()) if self.rewards else self.reward) + self.penalty
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The calls of tools, in order: name, arguments, result, kind of error ("" without), seconds.
+
+        Those that were not made are among them: `malformed` could not be read, `limit` were too many in one reply. A
+        reply without a call is none.
+        """
+        made = [
+            {**info["call"], "seconds": round(seconds, 4)}
+            for info, seconds in zip_longest(self.infos, self.seconds, fillvalue=0.0)
+            if info.get("call", {}).get("name") or info.get("call", {}).get("error")
+        ]
+        refused = [meant(action) for action in self.actions[len(self.executed) :]] if made else []
+        return made + [{**one, "result": "", "error": "limit", "seconds": 0.0} for one in refused if "name" in one]
 
     def numbers(self) -> dict[str, float]:
         """Numeric values of the infos without `success`; the last action's value counts (RAGEN's turn info)."""
@@ -176,7 +194,8 @@ class Turn:
             "response_tokens": len(self.response_ids),
             "generate_seconds": round(self.generate_seconds, 4),
             "env_seconds": round(self.env_seconds, 4),
-            "infos": plain(self.infos),
+            "infos": plain([{key: info[key] for key in info if key != "call"} for info in self.infos]),
+            "calls": plain(self.calls),
         }
         if offsets is not None:
             found["tokens"] = {
@@ -207,6 +226,7 @@ class Trajectory:
         system, task_prompt: the system message and the task prompt, as the model read them; in a record `preamble`.
         protocol: the version of the prompts' wording.
         started: its start, in seconds since 1970.
+        tools: the schemas of the tools that the model was shown.
     """
 
     env_id: str
@@ -225,6 +245,7 @@ class Trajectory:
     task_prompt: str = ""
     protocol: int = 0
     started: float = 0.0
+    tools: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def success(self) -> bool:
@@ -298,7 +319,11 @@ class Trajectory:
             "schema": RECORD_SCHEMA,
             "package": _PACKAGE,
             "protocol": self.protocol,
-            "preamble": {"system": self.system, "head": self.task_prompt},
+            "preamble": {
+                "system": self.system,
+                "head": self.task_prompt,
+                **({"tools": self.tools} if self.tools else {}),
+            },
             "env_id": self.env_id,
             "env": self.env_name or self.env_id,
             "seed": self.seed,

@@ -218,7 +218,7 @@ def features(*, tokens: bool = False, evaluation: bool = False) -> Any:
     turn |= columns("string", "user state prefix response reasoning observation rewards")
     turn |= columns("bool", "format_ok valid effective")
     turn |= columns("float64", "reward penalty generate_seconds env_seconds")
-    turn |= {name: List(Value("string")) for name in ("actions", "executed", "infos")}
+    turn |= {name: List(Value("string")) for name in ("actions", "executed", "infos", "calls")}
     if tokens:
         turn["tokens"] = {name: List(Value("int64")) for name in ("prompt_ids", "ids", "offsets", "mask")}
         turn["tokens"] |= {name: List(Value("float64")) for name in ("log_probs", "advantages")}

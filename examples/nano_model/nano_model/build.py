@@ -11,16 +11,18 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from tokenizers import Tokenizer
+from transformers import Qwen2Config
 
 from nano_model import model, phrases, tokenizer
 from nano_model import train as training
@@ -71,6 +73,24 @@ class Recipe:
         """Every word that deserves a token of its own."""
         return words()
 
+    def phrases(self) -> list[str]:
+        """Every fixed text that is one token."""
+        return phrases.phrases(self.worlds)
+
+    def samples(self, tokens: Any, stage: Stage, episodes: int, seed: tuple[int, ...]) -> Iterable[Sample]:
+        """Demonstrations of a stage; `tokens` is the saved tokenizer."""
+        others = {"no_think": self.no_think, "worlds": self.worlds}
+        return generate(tokens, stage.mix, episodes, seed, single_turn=stage.single_turn, **others)
+
+    def config(self, tokens: Tokenizer) -> Qwen2Config:
+        """The model's shape."""
+        ends = (tokens.token_to_id(one) for one in (tokenizer.END, tokenizer.END_OF_TEXT))
+        return model.nano_config(tokens.get_vocab_size(), *ends)
+
+    def save_tokenizer(self, tokens: Tokenizer, folder: Path) -> None:
+        """Write the tokenizer with the chat template."""
+        tokenizer.save_tokenizer(tokens, folder)
+
     def home(self, seed: int, key: str) -> Path:
         """The folder that the model is written to where none is given."""
         return cache() / key[:16]
@@ -116,7 +136,7 @@ def build(out: Path | None = None, seed: int = 0, force: bool = False, recipe: R
 def content_key(recipe: Recipe, seed: int) -> str:
     """A hash of all that decides the result: recipe, seed, the vocabulary (and so the prompts) and the code."""
     digest = hashlib.sha256()
-    for part in (repr(recipe), str(seed), *recipe.words(), *phrases.phrases(recipe.worlds)):
+    for part in (repr(recipe), str(seed), *recipe.words(), *recipe.phrases()):
         digest.update(part.encode() + b"\0")
     for name in recipe.files:
         digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
@@ -132,12 +152,10 @@ def _built(folder: Path) -> str | None:
 
 
 def _make(folder: Path, recipe: Recipe, seed: int) -> None:
-    tokens = tokenizer.build_tokenizer(recipe.words(), phrases.phrases(recipe.worlds))
-    config = model.nano_config(
-        tokens.get_vocab_size(), tokens.token_to_id(tokenizer.END), tokens.token_to_id(tokenizer.END_OF_TEXT)
-    )
+    tokens = tokenizer.build_tokenizer(recipe.words(), recipe.phrases())
+    config = recipe.config(tokens)
     config.save_pretrained(folder)
-    tokenizer.save_tokenizer(tokens, folder)
+    recipe.save_tokenizer(tokens, folder)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[note]}")) as bar, _threads(recipe.threads):
         task = bar.add_task("Playing", total=sum(stage.episodes for stage in recipe.stages), note="")
@@ -174,8 +192,7 @@ def _play_chunk(folder: Path, recipe: Recipe, stage: Stage, episodes: int, seed:
     from transformers import AutoTokenizer
 
     torch.set_num_threads(1)
-    tokens, others = AutoTokenizer.from_pretrained(folder), {"no_think": recipe.no_think, "worlds": recipe.worlds}
-    return list(generate(tokens, stage.mix, episodes, seed, single_turn=stage.single_turn, **others))
+    return list(recipe.samples(AutoTokenizer.from_pretrained(folder), stage, episodes, seed))
 
 
 @contextmanager

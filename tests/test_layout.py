@@ -25,7 +25,7 @@ BOUND_TO_VERL = {
 }
 TRAINING = tuple(f"ragen_verl.{one}" for one in ("plugin", "vllm_plugin", "patches", "cli.train", "training"))
 """What a training loads begins here: the two plugins, the patches, the command, and what verl imports by name."""
-MOST_LINES = 18_600
+MOST_LINES = 18_930
 """Own lines that a training may load. A commit that raises this says why."""
 
 

@@ -35,7 +35,7 @@ ASSUMED = (
     f"every episode plays all its turns; a first prompt has {_FIRST} tokens, an observation {_STATE}, an answer "
     f"{_ANSWER} (the longest of a turn {_LONGEST:g} times that). A filter for a share of the mass keeps that share of "
     f"groups. Reached are {_ARITHMETIC:.0%} of the arithmetic, {_TRAFFIC:.0%} of bandwidth and links, {_HOST:.0%} of "
-    f"the way to main memory. A model pass takes {_PASS:g} s beside its arithmetic, a decoded token "
+    f"the way to main memory. A model pass takes {_PASS:g} s in addition to its arithmetic, a decoded token "
     f"{_DECODE * 1000:g} ms, a push {_PUSH:g} s, sleep and wake {_SLEEP:g} s, a turn's environments {_TURN:g} s, "
     f"everything else {_OWN:g} s."
 )

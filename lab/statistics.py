@@ -1,6 +1,7 @@
 """Statistics of measured rates: intervals, pass@k, and paired comparisons of two policies on the same initial states.
 
-Episodes of one initial state are not independent, so everything here counts initial states, not episodes.
+Episodes of one initial state are not independent, so everything here counts initial states, not episodes. scipy is
+imported by what needs it, since that takes a second, and the pages need intervals of rates alone.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import comb
+from statistics import NormalDist
 from typing import TypeVar
 
 import numpy as np
-from scipy import stats
 
 __all__ = [
     "CONFIDENCE",
@@ -27,10 +28,11 @@ __all__ = [
     "pass_hat_k",
     "rate",
     "stratified",
+    "wilson",
 ]
 
 CONFIDENCE = 0.95
-_Z = float(stats.norm.ppf((1 + CONFIDENCE) / 2))
+_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Thing = TypeVar("_Thing")
@@ -73,9 +75,16 @@ def rate(outcomes: Sequence[Sequence[bool]]) -> Estimate:
     """
     if all(len(one) == 1 for one in outcomes) or len({end for one in outcomes for end in one}) == 1:
         wins = sum(one[0] for one in outcomes)
-        interval = stats.binomtest(wins, len(outcomes)).proportion_ci(CONFIDENCE, method="wilson")
-        return Estimate(wins / len(outcomes), float(interval.low), float(interval.high), len(outcomes))
+        return Estimate(wins / len(outcomes), *wilson(wins, len(outcomes)), len(outcomes))
     return bounded(mean([float(np.mean(one)) for one in outcomes]))
+
+
+def wilson(wins: int, count: int) -> tuple[float, float]:
+    """The ends of the 95 % interval of a rate of `wins` in `count` independent trials, at least one (Wilson 1927)."""
+    share, unseen = wins / count, _Z**2 / count
+    middle = (share + unseen / 2) / (1 + unseen)
+    half = _Z * (share * (1 - share) / count + unseen / (4 * count)) ** 0.5 / (1 + unseen)
+    return (0.0 if wins == 0 else middle - half), (1.0 if wins == count else middle + half)
 
 
 def mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
@@ -88,6 +97,8 @@ def mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
     value, count = float(np.mean(values)), len(values)
     if count < 2:
         return Estimate(value, None, None, count)
+    from scipy import stats
+
     half = float(stats.sem(values) * stats.t.ppf((1 + confidence) / 2, count - 1))
     return Estimate(value, value - half, value + half, count)
 
@@ -99,6 +110,8 @@ def difference(first: Sequence[float], second: Sequence[float], confidence: floa
         first, second: one number for each initial state, at least two of each.
         confidence: of the interval.
     """
+    from scipy import stats
+
     value = float(np.mean(first) - np.mean(second))
     parts = [float(np.var(one, ddof=1)) / len(one) for one in (first, second)]
     half = 0.0
@@ -122,6 +135,8 @@ def stratified(strata: Sequence[Sequence[float]], ends: tuple[float, float] | No
         The estimate with the t-interval of the strata's variances, degrees of freedom after Satterthwaite (1946). The
         parts of an interval are combined by their squares (MOVER: Zou and Donner 2008).
     """
+    from scipy import stats
+
     value, states = float(np.mean([np.mean(one) for one in strata])), sum(len(one) for one in strata)
     parts = [float(np.var(one, ddof=1)) / len(one) / len(strata) ** 2 for one in strata]
     half = 0.0
@@ -191,6 +206,8 @@ def paired(first: Sequence[float], second: Sequence[float], seed: int = 0) -> Co
     differences = np.subtract(first, second)
     if not differences.any():
         return Comparison(mean(differences), 1.0)
+    from scipy import stats
+
     test = stats.permutation_test(
         (differences,),
         np.mean,

@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if not ready:
         sys.exit("No group of packs is whole yet: bring the missing ones first.")
-    command = [sys.executable, "-m", "ragen_verl.cli", *arguments]
+    command = [sys.executable, "-m", "ragen_verl", *arguments]
     return subprocess.run(command, env=environment(folder)).returncode
 
 

@@ -125,7 +125,7 @@ def packs(tmp_path: Path) -> Path:
     """A folder as `pack.py` leaves it: two groups of several parts each, and a command that imports another file."""
     found: dict[str, dict[str, str]] = {}
     for group, files in {
-        "trainer": {"ragen_verl/cli.py": COMMAND, "packed.py": f"WORD = {'packed' * 200!r}[:6]\n"},
+        "trainer": {"ragen_verl/__main__.py": COMMAND, "packed.py": f"WORD = {'packed' * 200!r}[:6]\n"},
         "vllm": {"vllm/__init__.py": "".join(map(chr, range(32, 500)))},
     }.items():
         for name, text in files.items():

@@ -10,7 +10,6 @@ from ragen_lab.cli.collect import collect
 from ragen_lab.cli.convert import EPILOG as CONVERT_EPILOG
 from ragen_lab.cli.convert import convert
 from ragen_lab.cli.diagnose import diagnose
-from ragen_lab.cli.env_check import check_environment
 from ragen_lab.cli.eval import EPILOG as EVAL_EPILOG
 from ragen_lab.cli.eval import evaluate
 from ragen_lab.cli.export import export
@@ -66,4 +65,6 @@ def add_commands(app: typer.Typer) -> None:
 
 def add_env_commands(env: typer.Typer) -> None:
     """Add `check` to the group `env`."""
+    from ragen_lab.cli.env_check import check_environment  # it loads gymnasium
+
     env.command("check")(check_environment)

@@ -11,10 +11,10 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from ragen_verl.cli.console import console
 from ragen_verl.cli.recipes import composed
+from ragen_verl.cli.waiting import waiting
 from ragen_verl.errors import RecipeError
 
 _RESPONSE_LENGTH = 4096
@@ -111,7 +111,7 @@ def played(
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for spec in specs:
         with ExitStack() as stack:
-            with Console(stderr=True, emoji=False).status(f"{spec.text}: starting ..."):
+            with waiting(f"{spec.text}: starting (a model takes a minute or more) ..."):
                 player = stack.enter_context(spec.opened(setting))
             name = player.name if player.name not in found else spec.text
             place, rows = folder / re.sub(r"[^\w.-]+", "_", name), found.setdefault(name, {})
@@ -135,6 +135,15 @@ def asked(text: str) -> str:
 @contextmanager
 def bar(name: str) -> Iterator[Callable[[int, int], None]]:
     """A bar of episodes on stderr; yields a function that takes how many are done, and of how many."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     shown = (TextColumn(one) if isinstance(one, str) else one for one in columns)
     with Progress(*shown, console=Console(stderr=True, emoji=False)) as display:

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from ragen_verl.cli.console import console
+from ragen_verl.cli.waiting import waiting
 
 __all__ = ["export"]
 
@@ -27,4 +28,6 @@ def export(
 
     folder = RunFolder(run)
     target = out or folder.path / "exports" / find(folder, checkpoint).name
-    console().print(f"Written to {write(folder, checkpoint, target)}.", markup=False, soft_wrap=True)
+    with waiting("verl merges the shards (a quarter of a minute, and longer for a large model) ..."):
+        write(folder, checkpoint, target)
+    console().print(f"Written to {target}.", markup=False, soft_wrap=True)

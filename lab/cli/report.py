@@ -14,19 +14,21 @@ TRAJECTORIES = typer.Option(2000, min=1, help="About how many trajectories the p
 
 
 def report(
-    runs: list[Path] = typer.Argument(metavar="RUN...", help="Folders of runs (ragen.run.dir), finished or not."),
+    runs: list[Path] = typer.Argument(
+        metavar="RUN...", help="Folders of runs (ragen.run.dir), finished or not, or of evaluations."
+    ),
     out: Path = typer.Option(None, help="File to write.  \\[default: RUN/report.html; of several runs report.html]"),
     trajectories: int = TRAJECTORIES,
 ) -> None:
-    """Write one HTML file of a run, or of several side by side: result, curves, what was trained, trajectories.
+    """Write one HTML file of a run, an evaluation, or several side by side: result, curves, settings, trajectories.
 
     The page needs no network and no server. Of a long run it shows whole groups of the steps that matter most.
     """
-    from ragen_lab.report import read_run, render
+    from ragen_lab.report import opened, render
 
-    read = [read_run(one) for one in runs]
+    read = opened(runs)
     page = render(read, trajectories)
-    target = out or (read[0].folder.path / "report.html" if len(read) == 1 else Path("report.html"))
+    target = out or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(page)
     for run in read:

@@ -4,7 +4,8 @@ The modules read folders, also unfinished, damaged and older ones, and write onl
 model or an environment are data and are always escaped.
 """
 
+from ragen_lab.report.opening import opened
 from ragen_lab.report.page import render
 from ragen_lab.report.reading import Run, read_run
 
-__all__ = ["Run", "read_run", "render"]
+__all__ = ["Run", "opened", "read_run", "render"]

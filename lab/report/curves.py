@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil, floor, log, log10
 from typing import Any
 
 from ragen_lab.report.reading import Run
 from ragen_lab.report.trajectories import EXCLUDED, SOLVED, finite
-from ragen_lab.statistics import CONFIDENCE, rate
-from scipy.stats import binomtest
+from ragen_lab.statistics import rate, wilson
 
 from ragen_verl.names import (
     ENTROPY,
@@ -118,8 +118,6 @@ class Drawing:
     marks: list[Mark] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from matplotlib.ticker import LogLocator, MaxNLocator
-
         steps = [point[0] for line in self.lines for point in line.points]
         values = [one for line in self.lines for point in line.points for one in point[1:] if one is not None]
         self.first, self.last = min(steps), max(max(steps), min(steps) + 1)
@@ -128,21 +126,16 @@ class Drawing:
         if self.panel.percent:
             self.ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
         elif self.log:
-            self.ticks = [float(one) for one in LogLocator(numticks=5).tick_values(min(values), max(values))]
+            self.ticks = _decades(min(values), max(values))
         else:
             low, high = min(values), max(values)
             if high - low < 0.02 * abs(high):  # a flat line is drawn in the middle, without enlarged rounding errors
                 low, high = low - 0.1 * abs(low), high + 0.1 * abs(high)
             elif 0 <= low < 0.6 * high:
                 low = 0.0
-            ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high if high > low else low + 1)
-            self.ticks = [float(one) for one in ticks]
+            self.ticks = _ticks(low, high if high > low else low + 1)
         self.low, self.high = self.ticks[0], self.ticks[-1]
-        self.steps = [
-            int(one)
-            for one in MaxNLocator(5, integer=True).tick_values(self.first, self.last)
-            if self.first <= one <= self.last
-        ]
+        self.steps = [int(one) for one in _ticks(self.first, self.last, 5, least=1.0) if self.first <= one <= self.last]
 
     def x(self, step: float) -> float:
         """Place of a step."""
@@ -150,8 +143,6 @@ class Drawing:
 
     def y(self, value: float) -> float:
         """Place of a value."""
-        from math import log
-
         scale = log if self.log else float
         share = (scale(value) - scale(self.low)) / (scale(self.high) - scale(self.low))
         return round(BOTTOM - (BOTTOM - TOP) * min(1.0, max(0.0, share)), 1)
@@ -172,9 +163,38 @@ class Drawing:
         return f"{value:.0%}" if self.panel.percent else f"{value:.4g}"
 
     def data(self) -> dict[str, Any]:
-        """The data that the script needs to show values under the pointer."""
-        points = {f"{line.run}/{line.name}": line.points for line in self.lines}
-        return {"first": self.first, "last": self.last, "percent": self.panel.percent, "lines": points}
+        """What the script needs to draw the panel anew: with another x axis, smoothed, or for several runs."""
+        marks = [[one.number, one.step, one.level, one.metric in self.panel.lines.values()] for one in self.marks]
+        return {
+            "title": self.panel.title,
+            "percent": self.panel.percent,
+            "log": self.panel.log,
+            "lines": self.panel.lines,
+            "marks": marks,
+        }
+
+
+def _ticks(low: float, high: float, most: int = 4, least: float = 0.0) -> list[float]:
+    """Round numbers at equal distances, the first at or below `low`, the last at or above `high`.
+
+    Args:
+        low, high: different numbers.
+        most: the highest number of distances.
+        least: the shortest distance; 1.0 takes whole numbers alone.
+    """
+    size = 10.0 ** floor(log10((high - low) / most))
+    for width in (max(least, one * size) for one in (1, 2, 2.5, 5, 10, 20)):
+        first, last = floor(low / width), ceil(high / width)
+        if last - first <= most and (not least or width == int(width)):
+            break
+    return [number * width for number in range(first, last + 1)]
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """Powers of ten around positive numbers, at most about five."""
+    first, last = floor(log10(low)), ceil(log10(high))
+    width = ceil((last - first) / 4)
+    return [10.0**power for power in range(first, last + width, width)]
 
 
 def drawings(runs: Sequence[Run]) -> list[Drawing]:
@@ -217,8 +237,7 @@ def intervals(run: Run) -> dict[int, tuple[float, float]]:
             if over and over.low is not None and over.high is not None:
                 found[step] = (over.low, over.high)
         elif episodes >= 1 and 0 <= success <= 1:
-            ends = binomtest(round(success * episodes), round(episodes)).proportion_ci(CONFIDENCE, method="wilson")
-            found[step] = (float(ends.low), float(ends.high))
+            found[step] = wilson(round(success * episodes), round(episodes))
     return found
 
 

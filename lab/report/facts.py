@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ragen_lab.report.curves import intervals
+from ragen_lab.report.curves import intervals, marks
+from ragen_lab.report.opening import overrides
 from ragen_lab.report.reading import Run
 from ragen_lab.report.trajectories import finite
 
@@ -28,6 +29,7 @@ __all__ = [
     "phases",
     "seconds",
     "tokens_per_second",
+    "verdict",
 ]
 
 PHASES = {
@@ -81,6 +83,15 @@ def before_and_after(run: Run) -> dict[str, HeldOut]:
     return {"before": found[0], "best": max(found, key=lambda one: one.success), "after": found[-1]}
 
 
+def verdict(run: Run) -> str:
+    """The verdict in words; notes alone leave a run healthy. "" where there is none."""
+    status = run.verdict.get("status")
+    count = len(marks(run))
+    if status == "note":
+        return f"healthy, {'one note' if count == 1 else f'{count} notes'}"
+    return str(status or "")
+
+
 def phases(run: Run) -> dict[str, float]:
     """Seconds of each phase over all logged steps, without phases of no time."""
     found = {name: sum(_total(run, f"{SECONDS}/{key}") for key in keys) for name, keys in PHASES.items()}
@@ -126,7 +137,7 @@ def facts(run: Run) -> dict[str, dict[str, str]]:
     found = {
         "Recipe": {
             "recipe": run.recipe,
-            "overrides": "\n".join(_overrides(run)),
+            "overrides": "\n".join(overrides(run)),
             "model": _tail(run.setting("actor_rollout_ref.model.path")),
             "trained on": _split(run, "train"),
             "held out": _split(run, "val"),
@@ -167,16 +178,6 @@ def duration(took: float) -> str:
 
 def _total(run: Run, metric: str) -> float:
     return sum(value for _, value in run.series(metric))
-
-
-def _overrides(run: Run) -> list[str]:
-    import yaml
-
-    try:
-        found = yaml.safe_load((run.folder.path / "hydra" / "overrides.yaml").read_text("utf-8", errors="replace"))
-    except (OSError, yaml.YAMLError):
-        return []
-    return [str(one) for one in found] if isinstance(found, list) else []
 
 
 def _split(run: Run, name: str) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ragen_lab.report.facts import HeldOut, before_and_after, seconds
+from ragen_lab.report.facts import HeldOut, before_and_after, seconds, verdict
 from ragen_lab.report.reading import INTERRUPTED, Run, read_run
 from rich.markup import escape
 from rich.table import Table
@@ -67,6 +67,7 @@ def record(run: Run, below: Path) -> dict[str, Any]:
         "seconds": round(seconds(run), 1),
         "held_out": {when: vars(one) for when, one in held_out.items()},
         "verdict": run.verdict.get("status"),
+        "verdict_words": verdict(run),
         "started": datetime.fromtimestamp(_began(run)).astimezone().isoformat(timespec="seconds"),
         "continue": _go_on(run),
     }
@@ -87,7 +88,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> Table:
             f"{one['step']}/{one['steps'] or '?'}",
             _rate(rates.get("best") or rates.get("before")),
             _rate(rates.get("after") or rates.get("before")),
-            one["verdict"] or "-",
+            one["verdict_words"] or "-",
             one["started"][:16].replace("T", " "),
             style=styles.get(one["state"]),
         )
@@ -98,8 +99,8 @@ def _rate(found: Mapping[str, Any] | None) -> str:
     if found is None:
         return "-"
     one = HeldOut(**found)
-    within = "" if one.low is None else f" ({one.low:.3f} to {one.high:.3f})"
-    return f"{one.success:.3f}{within} @{one.step}"
+    within = "" if one.low is None else f" ({100 * one.low:.0f} to {100 * one.high:.0f})"
+    return f"{100 * one.success:.1f} %{within} @ step {one.step}"
 
 
 def differences(one: Run, other: Run) -> dict[str, list[tuple[str, str, str]]]:
@@ -138,11 +139,11 @@ def _results(run: Run) -> Iterator[tuple[str, str]]:
     yield "state", run.state()
     yield "steps", str(run.step)
     yield "seconds", f"{seconds(run):.0f}"
-    yield "verdict", str(run.verdict.get("status") or "-")
+    yield "verdict", verdict(run) or "-"
     for when, one in before_and_after(run).items():
         yield f"held-out success {when}", _rate(vars(one))
         if one.ret is not None:
-            yield f"held-out return {when}", f"{one.ret:.3f} @{one.step}"
+            yield f"held-out return {when}", f"{one.ret:.3f} @ step {one.step}"
 
 
 def _shown(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ragen_verl.runs.cause import cause
 from ragen_verl.runs.folder import RunFolder, mapping
 from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
 
-__all__ = ["INTERRUPTED", "SPLITS", "Run", "all_files", "read_run"]
+__all__ = ["INTERRUPTED", "SPLITS", "Run", "all_files", "mapping_of", "read_run"]
 
 SPLITS = ("train", "val", "generalisation")
 INTERRUPTED = "interrupted"
@@ -37,6 +37,9 @@ class Run:
         files: split -> step -> file of its trajectories.
         notes: a sentence about each part that could not be read.
         version: the `signature` before the reading.
+        policy: the policy's name, if these are the episodes of an evaluation; "" for a run.
+        played: of an evaluation: (split, step) -> normalised trajectories.
+        name: the folder's name, or a shorter one that tells several runs apart.
     """
 
     folder: RunFolder
@@ -48,11 +51,12 @@ class Run:
     files: dict[str, dict[int, Path]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     version: str = ""
+    policy: str = ""
+    played: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
+    name: str = ""
 
-    @property
-    def name(self) -> str:
-        """The folder's name."""
-        return self.folder.path.name
+    def __post_init__(self) -> None:
+        self.name = self.name or self.folder.path.name
 
     @property
     def recipe(self) -> str:
@@ -80,7 +84,9 @@ class Run:
         return [(row["step"], float(row[metric])) for row in self.rows if finite(row.get(metric))]
 
     def state(self) -> str:
-        """`running` (it holds the folder's lock), `failed`, `finished`, or `interrupted`, by what the folder holds."""
+        """`evaluation`, `running` (it holds the folder's lock), `failed`, `finished` or `interrupted`."""
+        if self.policy:
+            return "evaluation"
         if lock.is_held(self.folder.path):
             return "running"
         if self.folder.error.exists():
@@ -104,16 +110,20 @@ class Run:
 
     def records(self, split: str, step: int) -> list[dict[str, Any]]:
         """The normalised trajectories of a step; invalid lines are left out, with a note."""
+        if self.policy:
+            return self.played.get((split, step), [])
         file = self.files.get(split, {}).get(step)
+        return [shown for record in self.told(read_file(file) if file else ()) if (shown := normalise(record))]
+
+    def told(self, records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The records as a list; what could not be read of them becomes a note."""
         found: list[dict[str, Any]] = []
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", TrajectoryWarning)
             try:
-                for record in read_file(file) if file else ():
-                    shown = normalise(record)
-                    found += [shown] if shown else []
+                found.extend(records)
             except (OSError, RecursionError) as error:
-                warnings.warn(f"{file} can be read in part only: {error}.", TrajectoryWarning, stacklevel=1)
+                warnings.warn(f"{self.folder.path} can be read in part only: {error}.", TrajectoryWarning, stacklevel=1)
         if told:
             more = f" ({len(told) - 1} more of its lines are so too.)" if len(told) > 1 else ""
             self.note(str(told[0].message).replace(f"{self.folder.path}/", "") + more)
@@ -149,10 +159,10 @@ def read_run(path: str | Path) -> Run:
             f"{path} is no run's folder: it has no metrics.jsonl, no config.yaml and no trajectories; name the folder "
             f"of a run (ragen.run.dir).{hint}"
         )
-    run.config = _mapping(run, folder.path / (_SUPERVISED if run.is_supervised else "config.yaml"))
-    run.versions = _mapping(run, folder.path / "versions.json")
-    run.verdict = _mapping(run, folder.verdict, needed=False)
-    run.summary = _mapping(run, folder.summary, needed=False)
+    run.config = mapping_of(run, folder.path / (_SUPERVISED if run.is_supervised else "config.yaml"))
+    run.versions = mapping_of(run, folder.path / "versions.json")
+    run.verdict = mapping_of(run, folder.verdict, needed=False)
+    run.summary = mapping_of(run, folder.summary, needed=False)
     rows, bad = _read_jsonl(folder.metrics) if folder.metrics.is_file() else ([], 0)
     steps = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}  # the last row of a step counts
     run.rows = [steps[step] for step in sorted(steps)]
@@ -203,7 +213,7 @@ def _changed(file: Path) -> float:
         return 0.0
 
 
-def _mapping(run: Run, file: Path, needed: bool = True) -> dict[str, Any]:
+def mapping_of(run: Run, file: Path, needed: bool = True) -> dict[str, Any]:
     """The mapping in a file; {} and a note where the file has none."""
     value = mapping(file)
     if value is None and file.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ragen_lab.report.curves import marks
@@ -31,7 +32,7 @@ def chosen(run: Run, limit: int = LIMIT) -> tuple[dict[tuple[str, int], list[dic
     Returns:
         (split, step) -> its trajectories, and the number of all trajectories of the run.
     """
-    sizes = {(split, step): _lines(file) for split, step, file in all_files(run)}
+    sizes = {(split, step): _size(run, split, step, file) for split, step, file in all_files(run)}
     total = sum(sizes.values())
     if total <= limit:
         return {place: run.records(*place) for place in sorted(sizes)}, total
@@ -88,6 +89,8 @@ def _bisected(steps: Sequence[int], split: str) -> list[tuple[str, int]]:
     return [(split, step) for step in order]
 
 
-def _lines(file: Any) -> int:
+def _size(run: Run, split: str, step: int, file: Path) -> int:
+    if run.policy:
+        return len(run.records(split, step))
     with file.open("rb") as opened:
         return sum(1 for line in opened if line.strip())

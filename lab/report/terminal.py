@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from ragen_lab.report.curves import PANELS, marks
-from ragen_lab.report.facts import duration, held_out, phases
+from ragen_lab.report.facts import duration, held_out, phases, verdict
 from ragen_lab.report.reading import INTERRUPTED, Run
 from ragen_lab.report.text import visible
 from ragen_lab.report.trajectories import EXCLUDED, SOLVED, finite
@@ -22,13 +22,14 @@ from rich.text import Text
 
 from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS, TEST_SECONDS, TRAIN_SUCCESS
 
-__all__ = ["dashboard", "episode", "line", "sparkline"]
+__all__ = ["beside", "dashboard", "episode", "line", "sparkline"]
 
 _STATES = {"running": "green", "finished": "green", "failed": "bold red", INTERRUPTED: "yellow"}
-_VERDICTS = {"healthy": "green", "note": "cyan", "warning": "yellow", "collapsed": "bold red"}
+_VERDICTS = {"healthy": "green", "note": "green", "warning": "yellow", "collapsed": "bold red"}
 _OUTCOMES = {SOLVED: "green", EXCLUDED: "bright_black"}
 _BARS = "▁▂▃▄▅▆▇█"
 _PLOT = 40  # columns
+_CALL = 200  # characters of what a tool answered
 
 
 # -- a run ------------------------------------------------------------------------------------------------------------
@@ -36,10 +37,10 @@ _PLOT = 40  # columns
 
 def dashboard(run: Run) -> RenderableType:
     """The view of `watch`: progress of the run, its curves, the verdict, and the times of the phases."""
-    state, verdict = run.state(), str(run.verdict.get("status") or "not yet")
+    state, status = run.state(), str(run.verdict.get("status") or "not yet")
     head = Text.assemble((visible(run.recipe), "bold"), f"  {visible(run.folder.path)}  ", (state, _STATES[state]))
     parts: list[RenderableType] = [head, _progress(run, state), Text(), _curves(run), Text()]
-    parts.append(Text.assemble("verdict: ", (visible(verdict), _VERDICTS.get(verdict, "white"))))
+    parts.append(Text.assemble("verdict: ", (visible(verdict(run) or status), _VERDICTS.get(status, "white"))))
     for mark in marks(run):
         why = visible(f"  step {mark.step}: {mark.cause} ({mark.level}) {mark.words}")
         parts.append(Text(why, style=_VERDICTS.get(mark.level, "yellow")))
@@ -144,6 +145,17 @@ def episode(shown: Mapping[str, Any], where: str) -> RenderableType:
     return Group(*parts)
 
 
+def beside(episodes: Sequence[RenderableType]) -> RenderableType:
+    """Episodes of one state in columns of the same width."""
+    if len(episodes) == 1:
+        return episodes[0]
+    grid = Table.grid(padding=(0, 1), expand=True)
+    for _ in episodes:
+        grid.add_column(ratio=1)
+    grid.add_row(*episodes)
+    return grid
+
+
 def _turn(number: int, turn: Mapping[str, Any]) -> RenderableType:
     figures = [f"{name} {_figure(turn[name])}" for name in ("reward", "penalty", "advantage") if turn[name] is not None]
     wrong = [("format_ok", "format wrong"), ("valid", "invalid action"), ("effective", "no effect")]
@@ -162,6 +174,11 @@ def _turn(number: int, turn: Mapping[str, Any]) -> RenderableType:
         said.append("".join(f" || {one}" for one in actions[executed:]), style="dim strike")
     else:
         said.append(visible(turn["response"]) or "no answer", style="dim")
+    for call in turn["calls"]:
+        took = "" if call["seconds"] is None else f" ({_figure(call['seconds'])} s)"
+        answer = visible(call["error"] or call["result"]).partition("\n")[0][:_CALL]
+        said.append(f"\n{visible(call['name'])}{took}: ", style="cyan")
+        said.append(answer, style="red" if call["error"] else "dim")
     grid.add_row(Text(visible(turn["state"])), said)
     title = f"turn {number}, {', '.join([*figures, *flags])}"
     return Panel(grid, title=Text(title, style="yellow" if flags else ""), title_align="left", border_style="dim")

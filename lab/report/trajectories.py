@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ def normalise(record: Mapping[str, Any]) -> dict[str, Any] | None:
     Returns:
         `env`, `seed`, `rollout_index`, `stop_reason`, `outcome` (one of `OUTCOMES`), `kept` (by the filter; None if
         unknown), `return`, `error`, `seconds`, `preamble` (system message and task as one text), and `turns`, each with
-        the fields of `Turn.record` that are shown, `advantage` (mean over the tokens that are trained on) and `tokens`
+        the fields of `Turn.record` that are shown, `calls` of tools (name, arguments, result, error, seconds),
+        `advantage` (mean over the tokens that are trained on) and `tokens`
         (None, or `sizes` in characters and the available numbers of each token). An invalid number is None, an invalid
         text is "".
     """
@@ -61,7 +63,17 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         "response_tokens": int(_number(turn.get("response_tokens")) or 0),
         "infos": {key: _text(value) for info in infos for key, value in info.items() if key not in _USUAL},
         "advantage": sum(trained) / len(trained) if trained else None,
+        "calls": [_call(one) for one in _list(turn.get("calls")) if isinstance(one, Mapping)],
         "tokens": tokens,
+    }
+
+
+def _call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool's call: every value that is no text is written as JSON."""
+    texts = {name: call.get(name) for name in ("name", "arguments", "result", "error")}
+    return {
+        **{name: _text(one) if isinstance(one, str) else _json(one) for name, one in texts.items()},
+        "seconds": _number(call.get("seconds")),
     }
 
 
@@ -119,6 +131,7 @@ def _texts(shown: Mapping[str, Any]) -> Iterable[str]:
     """All texts of a normalised trajectory that are searched."""
     for turn in shown["turns"]:
         yield from (turn["state"], turn["response"], turn["observation"], *turn["actions"])
+        yield from (text for call in turn["calls"] for text in (call["name"], call["arguments"], call["result"]))
     yield shown["error"]
 
 
@@ -134,6 +147,10 @@ def _list(value: Any) -> list:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else json.dumps(value, indent=1, ensure_ascii=False, default=str)
 
 
 def _number(value: Any) -> float | None:

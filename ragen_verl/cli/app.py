@@ -19,7 +19,6 @@ app = typer.Typer(
     name="ragen-verl",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Train language-model agents over many turns with stock verl.",

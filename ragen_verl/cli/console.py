@@ -19,7 +19,6 @@ from typer.main import get_group
 
 from ragen_verl.declarations import declarations
 from ragen_verl.errors import RecipeError, adding
-from ragen_verl.runs.trajectories import TrajectoryWarning
 
 __all__ = ["TRACEBACK", "Group", "LazyGroup", "console"]
 
@@ -38,13 +37,13 @@ def _plain_warnings() -> Iterator[None]:
     out, before = Console(stderr=True, highlight=False, emoji=False), warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
-        if issubclass(category, TrajectoryWarning):
+        if category.__name__ == "TrajectoryWarning":  # by its name, since its module loads numpy
             out.print(str(message), style="yellow", markup=False, soft_wrap=True)
         else:
             before(message, category, *place)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", TrajectoryWarning)
+        warnings.filterwarnings("always", category=UserWarning, module="ragen_")
         warnings.showwarning = show  # type: ignore[assignment]
         yield
 

@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -25,6 +25,7 @@ from ragen_verl.switch import SWITCH, WITHOUT
 
 __all__ = [
     "PACKAGES",
+    "PLUGIN_GROUPS",
     "PLUGIN_PROCESSES",
     "TIMEOUTS",
     "Facts",
@@ -34,6 +35,8 @@ __all__ = [
     "locked",
     "machine",
     "run_probe",
+    "run_probes",
+    "undeclared",
     "unmet_requirements",
 ]
 
@@ -65,7 +68,8 @@ _VARIABLES = (
     "VLLM_PLUGINS",
 )
 #: Seconds a probe may take. Importing verl or vLLM for the first time on a slow disk takes most of a minute.
-TIMEOUTS = {"torch_build": 120, "driver": 180, "ray_worker": 240, "vllm_engine": 240}
+TIMEOUTS = {"torch_build": 120, "vllm_engine": 240, "driver": 180, "ray_worker": 240}
+PLUGIN_GROUPS = ("verl.plugins", "vllm.general_plugins")
 PLUGIN_PROCESSES = ("driver", "ray_worker", "vllm_engine")
 _LOCK = Path("requirements") / "cpu.lock"
 _GB = 1024**3
@@ -123,6 +127,7 @@ class Facts:
         environment: the variables that verl, vLLM or Ray read, where they are set.
         torch: answer of the torch probe.
         plugin: process -> answer of its probe; processes that were not asked are absent.
+        undeclared: groups of entry points in which this installation's metadata lacks the plugin.
         seams: the differences between the installed verl and the tested one (`ragen_verl.doctor.seams`).
         changed: installed packages of another version than the lock's -> that version; see `changed`.
     """
@@ -134,16 +139,14 @@ class Facts:
     environment: dict[str, str]
     torch: Probe
     plugin: dict[str, Probe]
+    undeclared: tuple[str, ...] = ()
     seams: tuple[str, ...] = ()
     changed: dict[str, str] = field(default_factory=dict)
 
 
 def gather(quick: bool = False) -> Facts:
-    """Look at this machine and this installation; `quick` leaves out the Ray and vLLM processes."""
-    names = ["torch_build", *(PLUGIN_PROCESSES[:1] if quick else PLUGIN_PROCESSES)]
-    # two at a time: each of them is busy importing, and with more the slow ones could reach their time limit
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        answers = dict(zip(names, pool.map(lambda name: run_probe(name, TIMEOUTS[name]), names), strict=True))
+    """Look at this machine and this installation; `quick` asks torch alone."""
+    answers = run_probes({name: TIMEOUTS[name] for name in (["torch_build"] if quick else TIMEOUTS)})
     return Facts(
         python=platform.python_version(),
         versions={name: version(name) for name in PACKAGES},
@@ -152,45 +155,71 @@ def gather(quick: bool = False) -> Facts:
         environment={name: os.environ[name] for name in _VARIABLES if name in os.environ},
         torch=answers.pop("torch_build"),
         plugin=answers,
+        undeclared=undeclared(),
         seams=tuple(seams.differences()) if version("verl") else (),
         changed=changed(),
     )
 
 
 def run_probe(name: str, timeout: float, env: dict[str, str] | None = None) -> Probe:
-    """Run one probe of `probes.PROBES` in a fresh Python.
+    """Run one probe of `probes.PROBES` in a fresh Python; the arguments are as in `run_probes`."""
+    return run_probes({name: timeout}, env)[name]
+
+
+def run_probes(timeouts: Mapping[str, float], env: Mapping[str, str] | None = None) -> dict[str, Probe]:
+    """Run probes of `probes.PROBES` in a fresh Python, and those after one that ended it in another.
 
     Args:
-        name: the name of the probe.
-        timeout: seconds until the process is asked to end, and ten more until it is killed.
+        timeouts: name -> seconds, in the order in which they run. When they are over for all together, the process is
+            asked to end, and ten seconds later it is killed.
         env: variables to add to its environment.
+
+    Returns:
+        Name -> answer or failure.
     """
-    assert name in PROBES, name
+    names, found = list(timeouts), {}
+    while left := names[len(found) :]:
+        answers, failure, seconds = _answers(left, sum(timeouts[name] for name in left), env or {})
+        found |= dict(zip(left, (Probe(one["answer"], seconds=one["seconds"]) for one in answers), strict=False))
+        if failure and len(found) < len(names):
+            found[names[len(found)]] = Probe(failure=failure, seconds=seconds)
+    return found
+
+
+def _answers(names: Sequence[str], timeout: float, env: Mapping[str, str]) -> tuple[list[dict], str, float]:
+    """The answers of one process, why there are no more of them ("" if there are all), and its seconds."""
+    assert set(names) <= set(PROBES), names
     start = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "ragen_verl.doctor.probes", name],
+        [sys.executable, "-W", "ignore", "-m", "ragen_verl.doctor.probes", *names],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env={**os.environ, SWITCH: "1", **(env or {})},  # as in a run
+        env={**os.environ, SWITCH: "1", **env},  # as in a run
         cwd=tempfile.gettempdir(),  # a folder named like a package in the working directory must not shadow it
     )
+    late = ""
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
+        late = f"no answer within {timeout:g} s"
         process.terminate()  # Ray takes its cluster down on SIGTERM; SIGKILL would leave it running
         try:
-            process.communicate(timeout=10)
+            out, err = process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
-        return Probe(failure=f"no answer within {timeout:g} s", seconds=time.monotonic() - start)
-    seconds = round(time.monotonic() - start, 1)
-    for line in out.splitlines():
-        if line.startswith(MARK):
-            return Probe(json.loads(line[len(MARK) :]), seconds=seconds)
-    return Probe(failure=err.strip() or f"it ended with exit code {process.returncode}", seconds=seconds)
+            out, err = process.communicate()
+    answers = [json.loads(line.removeprefix(MARK)) for line in out.splitlines() if line.startswith(MARK)]
+    failure = "" if len(answers) == len(names) else late or err.strip()
+    failure = failure or f"it ended with exit code {process.returncode}" * (len(answers) < len(names))
+    return answers, failure, round(time.monotonic() - start, 1)
+
+
+def undeclared() -> tuple[str, ...]:
+    """The groups of entry points in which the plugin should be and, by the installed metadata, is not."""
+    points = importlib.metadata.entry_points()
+    return tuple(group for group in PLUGIN_GROUPS if not points.select(group=group, name="ragen_verl"))
 
 
 def unmet_requirements() -> dict[str, str | None]:

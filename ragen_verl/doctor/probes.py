@@ -1,7 +1,8 @@
-"""The probes that `doctor` runs in separate processes: `python -m ragen_verl.doctor.probes NAME`.
+"""The probes that `doctor` runs in a process of their own: `python -m ragen_verl.doctor.probes NAME...`.
 
-Each prints one line, `MARK` followed by JSON. They are separate because each loads gigabytes and may hang or crash, and
-because the loading of the plugin has to be observed in a process that has not imported it yet.
+Each prints one line, `MARK` followed by JSON. They load gigabytes and may hang or crash, and the loading of the plugin
+has to be observed in a process that has not imported it yet. One process runs several one after the other, since most
+of the time goes into importing torch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import importlib.util
 import json
 import os
 import sys
+import time
 import traceback
+
+from ragen_verl.switch import SWITCH, WITHOUT
 
 __all__ = ["MARK", "PROBES", "driver", "ray_worker", "torch_build", "vllm_engine"]
 
@@ -40,8 +44,24 @@ def driver() -> dict:
     return _check_plugin()
 
 
+def _surroundings() -> dict:
+    """What decides whether the plugin loads in a process, besides the installed files."""
+    names = ("verl", "ragen_verl.plugin")
+    variables = (SWITCH, WITHOUT, "VERL_USE_EXTERNAL_PLUGINS", "VERL_PLATFORM", "CUDA_VISIBLE_DEVICES")
+    return {
+        "python": sys.executable,
+        "files": [getattr(importlib.util.find_spec(name), "origin", None) for name in names],
+        "points": sorted(point.value for point in importlib.metadata.entry_points(group="verl.plugins")),
+        "variables": {name: os.environ.get(name) for name in variables},
+    }
+
+
 def ray_worker() -> dict:
-    """A worker of a separate Ray cluster; `RAY_ADDRESS` is ignored, and running clusters are not touched."""
+    """A worker of a separate Ray cluster; `RAY_ADDRESS` is ignored, and running clusters are not touched.
+
+    The plugin is loaded there unless it has been in this process, and the worker has the same Python, files, entry
+    points and variables.
+    """
     import logging
 
     import ray
@@ -50,7 +70,8 @@ def ray_worker() -> dict:
     options = {"object_store_memory": 80 * 1024**2, "logging_level": logging.ERROR, "log_to_driver": False}
     ray.init(address="local", num_cpus=1, include_dashboard=False, **options)
     try:
-        return ray.get(ray.remote(_check_plugin).remote())
+        same = _PLUGIN in sys.modules and ray.get(ray.remote(_surroundings).remote()) == _surroundings()
+        return _check_plugin() if same else ray.get(ray.remote(_check_plugin).remote())
     finally:
         ray.shutdown()
 
@@ -93,6 +114,8 @@ def torch_build() -> dict:
 PROBES = {"driver": driver, "ray_worker": ray_worker, "vllm_engine": vllm_engine, "torch_build": torch_build}
 
 if __name__ == "__main__":
-    answer = json.dumps(PROBES[sys.argv[1]]())
-    sys.stdout.flush()
-    os.write(1, f"\n{MARK}{answer}\n".encode())
+    for name in sys.argv[1:]:
+        start = time.monotonic()
+        found = {"answer": PROBES[name](), "seconds": round(time.monotonic() - start, 1)}
+        sys.stdout.flush()
+        os.write(1, f"\n{MARK}{json.dumps(found)}\n".encode())

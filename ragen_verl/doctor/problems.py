@@ -51,6 +51,7 @@ def find(facts: Facts) -> list[Problem]:
         _transformers,
         _changed,
         _plugin,
+        _undeclared,
         _seams,
         _threads,
         _room,
@@ -201,6 +202,13 @@ def _plugin(facts: Facts) -> Iterator[Problem]:
             else:
                 what = f"The plugin's entry point is not known in {where}: the installation is older than the code."
                 yield Problem(what, _reinstall())
+
+
+def _undeclared(facts: Facts) -> Iterator[Problem]:
+    if facts.undeclared and not facts.plugin:
+        groups = " and ".join(facts.undeclared)
+        what = f"The plugin is not declared in {groups}: the installation is older than the code."
+        yield Problem(what, _reinstall())
 
 
 def _seams(facts: Facts) -> Iterator[Problem]:

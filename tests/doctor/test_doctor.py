@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ragen_verl.cli import app
 from ragen_verl.doctor import Facts, Probe, find
-from ragen_verl.doctor.facts import PACKAGES, PLUGIN_PROCESSES, locked, run_probe
+from ragen_verl.doctor.facts import PACKAGES, PLUGIN_PROCESSES, locked, run_probe, run_probes
 from ragen_verl.doctor.facts import changed as changed_packages
 from ragen_verl.machine import version
 
@@ -178,9 +178,7 @@ def test_a_verl_that_differs_is_named():
 
 @pytest.mark.parametrize("threads", ["1", "16"])
 def test_slow_settings_are_notes_and_no_failure(threads, monkeypatch):
-    monkeypatch.setattr(
-        "ragen_verl.cli.doctor.gather", lambda quick: cpu_facts(environment={"OMP_NUM_THREADS": threads})
-    )
+    monkeypatch.setattr("ragen_verl.doctor.gather", lambda quick: cpu_facts(environment={"OMP_NUM_THREADS": threads}))
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 0
     assert "export OMP_NUM_THREADS=2" in result.output and "No problem found" in result.output
@@ -188,7 +186,7 @@ def test_slow_settings_are_notes_and_no_failure(threads, monkeypatch):
 
 def test_problems_are_printed_and_set_the_exit_code(monkeypatch):
     facts = gpu_facts(plugin={"driver": raised("ValueError: [red] is no colour")})
-    monkeypatch.setattr("ragen_verl.cli.doctor.gather", lambda quick: facts)
+    monkeypatch.setattr("ragen_verl.doctor.gather", lambda quick: facts)
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1
     for text in ("0.24.0", "NVIDIA H200, 139.8 GB", "CUDA 13.0", "ValueError: [red] is no colour", "probes driver"):
@@ -197,7 +195,7 @@ def test_problems_are_printed_and_set_the_exit_code(monkeypatch):
 
 def test_this_installation_loads_the_plugin_in_every_process():
     done = subprocess.run(
-        [sys.executable, "-m", "ragen_verl.cli", "doctor", "--json"], capture_output=True, text=True, timeout=550
+        [sys.executable, "-m", "ragen_verl", "doctor", "--json"], capture_output=True, text=True, timeout=550
     )
     report = json.loads(done.stdout)
     assert set(report["plugin"]) == set(PLUGIN_PROCESSES)
@@ -240,3 +238,20 @@ def test_a_probe_that_hangs_or_crashes_has_a_reason(tmp_path):
     assert "no answer" in run_probe("driver", 3, {"PYTHONPATH": str(tmp_path)}).failure
     (tmp_path / "verl.py").write_text("import os\nos._exit(7)\n")
     assert "exit code 7" in run_probe("driver", 60, {"PYTHONPATH": str(tmp_path)}).failure
+
+
+def test_a_probe_that_ends_its_process_hides_no_other(tmp_path):
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("import os\nos._exit(7)\n")
+    (tmp_path / "torch.py").write_text("class version:\n    cuda = hip = None\nclass cuda:\n    is_available = bool\n")
+    (tmp_path / "verl.py").write_text("raise ImportError('no verl here')\n")
+    names = dict.fromkeys(("torch_build", "vllm_engine", "driver"), 60)
+    found = run_probes(names, {"PYTHONPATH": str(tmp_path)})
+    assert list(found) == list(names) and "exit code 7" in found["vllm_engine"].failure
+    assert found["torch_build"].error is None and "no verl here" in found["driver"].error
+
+
+def test_an_installation_that_declares_no_plugin_is_old():
+    (problem,) = find(dataclasses.replace(cpu_facts(), plugin={}, undeclared=("verl.plugins",)))
+    assert "verl.plugins" in problem.what and "pip install" in problem.fix
+    assert find(dataclasses.replace(cpu_facts(), plugin={})) == []

@@ -72,7 +72,7 @@ def server_processes(*commands: list[str]) -> Iterator[list[tuple[str, subproces
     """`ragen-verl env serve --port 0 ...` for each list of arguments, started together."""
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "ragen_verl.cli", "env", "serve", "--port", "0", *command],
+            [sys.executable, "-m", "ragen_verl", "env", "serve", "--port", "0", *command],
             stdout=subprocess.PIPE,
             text=True,
             cwd=HERE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from ragen_verl.diagnostics.monitor import judge
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.trajectories import TaskPrompts, appending
+from ragen_verl.runs.trajectories import line as row
 
 GROUPS, MEMBERS, STATES = 3, 4, 6
 ACTIONS = ("Left", "Right", "Up")
@@ -63,6 +66,22 @@ def trajectory(
     reason = StopReason.SOLVED if solved else StopReason.TURN_BUDGET
     texts = {"system": "You are a helper.", "task_prompt": "Walk to the goal."}
     return Trajectory(env, seed, index, turns=played, stop_reason=reason, seconds=0.5, **texts)
+
+
+def small_evaluation(path: Path, policies: tuple[str, ...] = ("first", "second"), states: int = 4) -> Path:
+    """The folder of an evaluation in which every policy but the first one solves one state more than that before it."""
+    for number, policy in enumerate(policies):
+        episodes, preambles = path / policy / "episodes.jsonl", TaskPrompts(path / policy / "preambles.jsonl")
+        with appending(episodes) as out:
+            for seed in range(states):
+                played = trajectory(1, seed, 0, said=lambda *_, who=policy: f"I am the {who}").record()
+                reason = "solved" if seed < number else "turn_budget"
+                played |= {"success": seed < number, "return": float(seed < number), "stop_reason": reason}
+                played |= {"split": "val", "policy": policy}
+                out.write(row(played, preambles))
+        (path / policy / "settings.json").write_text(json.dumps({"policy": policy, "recipe": "a/recipe"}))
+    (path / "results.json").write_text(json.dumps({"recipe": "a/recipe", "policies": {}, "compared": []}))
+    return path
 
 
 def offsets(ids: list[int]) -> list[int]:

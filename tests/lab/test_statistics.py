@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ragen_lab.statistics import mean, paired, pass_at_k, rate
+from ragen_lab.statistics import mean, paired, pass_at_k, rate, wilson
+from scipy.stats import binomtest
 
 outcomes = st.lists(st.lists(st.booleans(), min_size=1, max_size=6), min_size=1, max_size=6)
 
@@ -35,6 +36,12 @@ def test_wilson_interval_of_one_episode_a_state():
     found = rate([[True]] * 7 + [[False]] * 3)
     assert (found.value, found.states) == (0.7, 10)
     assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+
+
+@given(st.integers(1, 500).flatmap(lambda count: st.tuples(st.integers(0, count), st.just(count))))
+def test_wilson_interval_is_scipys(case):
+    expected = binomtest(*case).proportion_ci(0.95, method="wilson")
+    assert wilson(*case) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_no_success_still_has_an_upper_bound():

@@ -13,6 +13,9 @@ function load(source) {
     return one;
   }));
   byKey = new Map(all.map((one) => [one.key, one]));
+  const ends = new Map();
+  for (const one of all) ends.set(one.group, (ends.get(one.group) || new Set()).add(one.outcome));
+  for (const one of all) one.mixed = ends.get(one.group).has('solved') && ends.get(one.group).has('failed');
 }
 
 /** A text that holds another one came as what stands before and after it. */
@@ -31,21 +34,33 @@ function episodeOf(one) {
 
 function textOf(one) {
   one.text ||= episodeOf(one).turns
-    .map((turn) => [turn.state, turn.response, turn.observation, ...(turn.actions || [])].join('\n'))
+    .map((turn) => [turn.state, turn.response, turn.observation, ...(turn.actions || []), ...(turn.calls || []).flatMap((call) => [call.name, call.arguments, call.result])].join('\n'))
     .concat(episodeOf(one).error || '').join('\n').toLowerCase();
   return one.text;
 }
 
-const asked = { run: '', split: '', step: '', env: '', outcome: '', stop_reason: '', query: '' };
+const asked = { run: '', split: '', step: '', env: '', outcome: '', stop_reason: '', only: '', sort: '', query: '' };
+const ONLY = {
+  mixed: ['groups with both outcomes', (one) => one.mixed], kept: ['kept by the filter', (one) => one.kept === true],
+  dropped: ['dropped by the filter', (one) => one.kept === false], invalid: ['with an invalid turn', (one) => one.invalid],
+};
+const SORTS = {
+  '-return': 'highest return', return: 'lowest return', '-length': 'longest', length: 'shortest', '-turns': 'most turns', turns: 'fewest turns',
+};
 
 function matches(one, without = '') {
   for (const name of ['run', 'split', 'step', 'env', 'outcome', 'stop_reason']) {
     if (name !== without && asked[name] !== '' && String(one[name]) !== asked[name]) return false;
   }
+  if (without !== 'only' && asked.only && !ONLY[asked.only][1](one)) return false;
   return !asked.query || textOf(one).includes(asked.query.toLowerCase());
 }
 
-const found = () => all.filter((one) => matches(one));
+/** What was asked for, in the order that was asked for; groups stand where their first one does. */
+function found() {
+  const some = all.filter((one) => matches(one)), field = asked.sort.replace('-', ''), sign = asked.sort.startsWith('-') ? -1 : 1;
+  return field ? some.sort((a, b) => sign * ((a[field] ?? 0) - (b[field] ?? 0))) : some;
+}
 
 /** The same initial state at other steps: the trajectory of the same number where there is one. */
 function sameState(one) {

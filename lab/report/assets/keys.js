@@ -24,7 +24,10 @@ const KEYS = {
   ArrowLeft: () => move(-1), ArrowRight: () => move(1), ArrowUp: () => moveGroup(-1), ArrowDown: () => moveGroup(1),
   '[': () => moveStep(-1), ']': () => moveStep(1), '?': () => $('help').showModal(),
   '/': () => { $('viewer').scrollIntoView(); $('search').focus(); $('search').select(); },
-  c: () => { const group = current ? members(current) : []; choose(current, other ? null : group[(group.indexOf(current) + 1) % group.length]); if (other === current) choose(current); },
+  c: () => {
+    const group = current ? members(current) : [], next = group[(group.indexOf(current) + 1) % group.length];
+    choose(current, other ? null : next !== current ? next : sameState(current)[0] || null);
+  },
   s: () => { const have = SHADES.filter((name) => name === 'none' || episodeOf(current).turns.some((turn) => turn.tokens?.[name] !== undefined)); shade = have[(have.indexOf(shade) + 1) % have.length]; drawEpisodes(); },
 };
 const ANYWHERE = new Set(['/', '?']);
@@ -52,22 +55,36 @@ $('search').addEventListener('input', () => {
   clearTimeout(typing);
   typing = setTimeout(() => { asked.query = $('search').value; refresh(); }, 150);
 });
-for (const [id, field] of Object.entries(FILTERS)) $(id).addEventListener('change', () => { asked[field] = $(id).value; refresh(); });
+for (const [id, field] of [...Object.entries(FILTERS), ['only', 'only'], ['sort', 'sort']]) $(id).addEventListener('change', () => { asked[field] = $(id).value; refresh(); });
 $('filters').addEventListener('submit', (event) => event.preventDefault());
 $('filters').addEventListener('reset', () => { for (const name of Object.keys(asked)) asked[name] = ''; setTimeout(refresh); });
 $('list').addEventListener('click', (event) => { const key = event.target.dataset?.key; if (key) choose(byKey.get(key)); });
 $('help-button').addEventListener('click', () => $('help').showModal());
 window.addEventListener('hashchange', start);
 
-/** The trajectory that the address names, or the last step of training. */
+/** What the address names, or the last step of training; of an evaluation a state with two policies beside each other. */
 function start() {
-  if (!all.length) return;
+  const named = new URLSearchParams(location.hash.slice(1)), one = byKey.get(named.get('t')), have = (name) => named.get(name) || '';
+  if (!touched) {
+    Object.assign(view, { x: ['tokens', 'time'].includes(have('x')) ? have('x') : 'step', smooth: Math.min(0.98, Math.max(0, Number(have('smooth')) || 0)), metric: have('metric'), all: have('all') === '1' });
+    prepareCharts();
+  }
+  if (all.length) openNamed(named, one, have);
+  touched = true;
+}
+
+function openNamed(named, one, have) {
   $('viewer').hidden = false;
-  const named = /^#t=(.*)$/.exec(location.hash), one = named && byKey.get(decodeURIComponent(named[1]));
-  const wanted = one || all.filter((each) => each.split === 'train').at(-1) || all.at(-1);
-  if (one && listed.includes(one)) { choose(one); return; }
-  Object.assign(asked, { split: wanted.split, step: String(wanted.step) });
+  const filtered = Object.keys(asked).filter((name) => named.has(name));
+  if (one && listed.includes(one) && !filtered.length) { choose(one, byKey.get(named.get('c')) || null); return; }
+  const wanted = one || all.filter((each) => each.split === 'train').at(-1) || (index.policies.some(Boolean) ? all[0] : all.at(-1));
+  const places = index.policies[wanted.run] ? {} : { split: wanted.split, step: String(wanted.step) };
+  for (const name of Object.keys(asked)) asked[name] = filtered.length ? have(name) : places[name] || '';
+  if (!ONLY[asked.only]) asked.only = '';
+  if (!SORTS[asked.sort]) asked.sort = '';
+  $('search').value = asked.query;
   refresh(false);
-  if (one) { choose(one); $('trajectories').scrollIntoView(); }
+  if (one) { choose(one, byKey.get(named.get('c')) || null); $('trajectories').scrollIntoView(); }
+  else if (current && index.policies[current.run]) choose(current, sameState(current).find((peer) => peer.run !== current.run) || null);
 }
 start();

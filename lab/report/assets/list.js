@@ -2,7 +2,7 @@
 const MOST_GROUPS = 400;
 const SIGNS = { solved: '✓', failed: '✗', excluded: '–' };
 const FILTERS = { run: 'run', split: 'split', step: 'step', env: 'env', outcome: 'outcome', stop: 'stop_reason' };
-let listed = [], current = null, other = null, wide = MOST_GROUPS;
+let listed = [], current = null, other = null, wide = MOST_GROUPS, touched = false;
 
 /** The choices of a filter: what occurs beside the other filters, with counts. */
 function fillFilters() {
@@ -16,6 +16,12 @@ function fillFilters() {
     $(id).replaceChildren(h('option', { value: '' }, 'all'), ...options);
     $(id).value = asked[field];
   }
+  const only = Object.entries(ONLY).map(([value, [text, test]]) => [value, text, all.filter((one) => test(one) && matches(one, 'only')).length]);
+  const choices = only.filter(([value, , count]) => count || value === asked.only).map(([value, text, count]) => h('option', { value }, `${text} (${count})`));
+  $('only').replaceChildren(h('option', { value: '' }, 'all'), ...choices);
+  $('only').value = asked.only;
+  $('sort').replaceChildren(h('option', { value: '' }, 'as played'), ...Object.entries(SORTS).map(([value, text]) => h('option', { value }, text)));
+  $('sort').value = asked.sort;
 }
 
 function grouped() {
@@ -29,18 +35,19 @@ function grouped() {
 
 function cell(one) {
   const kept = one.kept === false ? ', not kept by the filter' : '';
-  const title = plain(`${one.env}, seed ${one.seed}, sample ${one.rollout_index}, step ${one.step}: ${one.stop_reason}, return ${number(one.return)}${kept}`);
+  const title = plain(`${one.env}, seed ${one.seed}, sample ${one.rollout_index}, step ${one.step}: ${one.stop_reason}, return ${number(one.return)}, ${one.turns} turns, ${one.length} tokens${kept}`);
   const classes = ['cell', one.outcome, one.kept === false && 'dropped', one === current && 'current', one === other && 'other'];
   return h('button', { type: 'button', class: classes.filter(Boolean).join(' '), title, 'aria-label': title, 'data-key': one.key, tabindex: -1 }, SIGNS[one.outcome]);
 }
 
 function drawList() {
+  const severalRuns = new Set(listed.map((one) => one.run)).size > 1;
   const groups = grouped(), rows = [], single = groups.every((group) => group.length === 1);
   const steps = new Set(listed.map((one) => one.step)).size > 1, several = new Set(listed.map((one) => one.env)).size > 1;
   if (single) rows.push(h('div', { class: 'group' }, h('div', { class: 'cells' }, groups.slice(0, wide).map(([one]) => cell(one)))));
   else for (const group of groups.slice(0, wide)) {
     const [one] = group, solved = group.filter((member) => member.outcome === 'solved').length;
-    const name = [steps && `step ${one.step}`, several && one.env, `seed ${one.seed}`].filter(Boolean).join(' · ');
+    const name = [severalRuns && index.runs[one.run], steps && `step ${one.step}`, several && one.env, `seed ${one.seed}`].filter(Boolean).join(' · ');
     rows.push(h('div', { class: group.includes(current) ? 'group current' : 'group' },
       h('div', {}, h('span', {}, plain(name)), h('span', {}, `${solved}/${group.length}`)),
       h('div', { class: 'cells' }, group.map(cell))));
@@ -64,21 +71,32 @@ function refresh(keep = true) {
   wide = MOST_GROUPS;
   drawList();
   drawEpisodes();
+  keepAddress();
 }
 
-function choose(one, second = null) {
+/** Beside a policy's trajectory the same state stays with the policy that it was compared with. */
+const besides = (one) => (one && other && index.policies[one.run] && sameState(one).find((peer) => peer.run === other.run)) || null;
+
+function choose(one, second = besides(one)) {
   if (!one) return;
   current = one;
   other = second;
   if (!listed.includes(one)) {
     for (const field of Object.values(FILTERS)) if (asked[field] !== '' && asked[field] !== String(one[field])) asked[field] = field === 'step' ? String(one.step) : '';
-    if (!matches(one)) { asked.query = ''; $('search').value = ''; }
+    if (!matches(one)) { asked.query = asked.only = ''; $('search').value = ''; }
     listed = found();
     fillFilters();
   }
   drawList();
   drawEpisodes();
-  history.replaceState(null, '', `#t=${encodeURIComponent(one.key)}`);
+  keepAddress();
+}
+
+/** The address names all that is looked at: trajectory, comparison, filters, search, curves. */
+function keepAddress() {
+  const given = { t: current?.key, c: other?.key, ...asked, x: view.x === 'step' ? '' : view.x, smooth: view.smooth || '', metric: view.metric, all: view.all ? 1 : '' };
+  const kept = new URLSearchParams(Object.entries(given).filter(([, value]) => value));
+  if (touched) history.replaceState(null, '', `#${kept}`);
 }
 
 /** The step nearest to one that was clicked, in the split that is looked at. */

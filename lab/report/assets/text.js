@@ -23,9 +23,17 @@ function h(tag, properties, ...children) {
   return node;
 }
 
-/** A text as nodes: what hides or reorders characters is a marked escape, what was searched for is marked. */
-function shown(text, query = '') {
+/** A text as nodes: hidden characters are marked escapes; what was searched for, and ranges [from, to], are marked. */
+function shown(text, query = '', ranges = []) {
   const nodes = [];
+  if (ranges.length) {
+    let done = 0;
+    for (const [from, to] of ranges) {
+      nodes.push(...shown(text.slice(done, from), query), h('span', { class: 'apart' }, ...shown(text.slice(from, to), query)));
+      done = to;
+    }
+    return [...nodes, ...shown(text.slice(done), query)];
+  }
   let from = 0;
   for (const found of text.matchAll(HIDDEN)) {
     if (found.index > from) nodes.push(...marked(text.slice(from, found.index), query));

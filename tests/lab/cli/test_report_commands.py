@@ -69,7 +69,7 @@ def test_watching_a_finished_run_prints_its_steps_and_ends(tmp_path: Path) -> No
 
 def test_watching_can_serve_the_page_until_ctrl_c(tmp_path: Path) -> None:
     small_run(tmp_path, steps=1)
-    command = [sys.executable, "-m", "ragen_verl.cli", "watch", str(tmp_path), "--serve", "--port", "0"]
+    command = [sys.executable, "-m", "ragen_verl", "watch", str(tmp_path), "--serve", "--port", "0"]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         lines = iter(process.stdout.readline, "")

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from ragen_lab.report.curves import MOST_POINTS, Drawing, Line, Panel, drawings, intervals, marks
+from ragen_lab.report.curves import MOST_POINTS, Drawing, Line, Panel, _ticks, drawings, intervals, marks
 from ragen_lab.report.reading import read_run
 from ragen_lab.statistics import rate
 from scipy.stats import binomtest
@@ -82,6 +84,15 @@ def test_every_value_is_inside_its_panel(values: list[float]) -> None:
     assert made.low <= min(values) and made.high >= max(values)
     if values[-1] > values[0]:
         assert places[-1][1] <= places[0][1]
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 8))
+def test_ticks_are_few_and_around_the_values(low: float, width: float, most: int) -> None:
+    ticks = _ticks(low, low + width, most)
+    assert 2 <= len(ticks) <= most + 1
+    assert ticks[0] <= low + 1e-9 * abs(low) and low + width <= ticks[-1] + 1e-9 * abs(ticks[-1])
+    steps = _ticks(0, int(width) + 1, most, least=1.0)
+    assert len(steps) <= most + 1 and all(one == int(one) for one in steps)
 
 
 def test_wild_values_get_a_logarithmic_axis() -> None:

@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from operator import mul
 from pathlib import Path
 
 import pytest
+from ragen_lab.report import opened as opened_runs
 from ragen_lab.report import read_run, render
 from ragen_lab.report.serve import Pages, server
-from small_runs import small_run
+from small_runs import small_evaluation, small_run
 
 pytestmark = pytest.mark.slow
 api = pytest.importorskip("playwright.sync_api", reason="make test-pages installs Playwright")
@@ -44,7 +47,7 @@ def opened(browser: object, tmp_path: Path) -> Iterator[Callable]:
     wrong: list[str] = []
     contexts = []
 
-    def open_(*folders: Path, page: bytes | None = None, **options: object):
+    def open_(*folders: Path, page: bytes | None = None, at: str = "", **options: object):
         options = {"viewport": {"width": 1280, "height": 900}, **options}
         contexts.append(browser.new_context(**options))
         tab = contexts[-1].new_page()
@@ -53,8 +56,8 @@ def opened(browser: object, tmp_path: Path) -> Iterator[Callable]:
         tab.on("dialog", lambda dialog: (wrong.append("a dialog"), dialog.dismiss()))
         tab.on("request", lambda request: None if request.url.startswith("file:") else wrong.append(request.url))
         file = tmp_path / "page.html"
-        file.write_bytes(page or render([read_run(folder) for folder in folders]))
-        tab.goto(file.as_uri())
+        file.write_bytes(page or render(opened_runs(folders)))
+        tab.goto(f"{file.as_uri()}#{at}" if at else file.as_uri())
         return tab
 
     open_.wrong = wrong
@@ -79,7 +82,7 @@ def test_a_click_on_a_cell_opens_its_trajectory(tmp_path: Path, opened: Callable
     for part in ("Lake-v0", where, "thought 2 of sample 2 at step 4", "state 3 of seed 110"):
         assert part in text
     assert tab.locator(".turn").count() == 3 and tab.locator(".action.skipped").count() == 2
-    assert tab.evaluate("decodeURIComponent(location.hash)") == "#t=0/train/4/Lake-v0/110/2"
+    assert tab.evaluate("decodeURIComponent(location.hash)").startswith("#t=0/train/4/Lake-v0/110/2")
 
 
 def test_the_address_opens_its_trajectory(tmp_path: Path, opened: Callable) -> None:
@@ -146,7 +149,8 @@ def test_a_state_is_compared_at_two_steps(tmp_path: Path, opened: Callable) -> N
     assert shown(tab) == ["0/val/4/Lake-v0/2/0", "0/val/0/Lake-v0/2/0"]
     left, right = (one.bounding_box() for one in tab.locator(".episode").all())
     assert left["y"] == right["y"] and left["x"] + left["width"] <= right["x"]
-    assert tab.locator(".turn.parts").count() == 0
+    assert tab.locator(".turn.parts b").all_inner_texts() == ["Turn 1", "Turn 1"]
+    assert tab.locator(".apart").all_inner_texts() == ["4", "0"]  # the step is the one word that differs
     tab.get_by_role("button", name="Stop comparing").click()
     assert len(shown(tab)) == 1
 
@@ -186,6 +190,133 @@ def test_a_curve_shows_values_and_leads_to_its_step(tmp_path: Path, opened: Call
     assert tip.startswith("step 4") and "held-out" in tip and "%" in tip
     chart.click(position=at)
     assert tab.locator("#step").input_value() == "4"
+
+
+def test_a_curve_is_read_by_keys(tmp_path: Path, opened: Callable) -> None:
+    tab = opened(small_run(tmp_path / "run", steps=10).path)
+    tab.locator(".panel svg").first.focus()
+    for key, step in (("Home", "step 0"), ("ArrowRight", "step 1"), ("End", "step 10"), ("ArrowLeft", "step 9")):
+        tab.keyboard.press(key)
+        assert tab.locator(".tip").inner_text().startswith(step), key
+    tab.keyboard.press("Escape")
+    assert tab.locator(".tip").count() == 0
+    tab.keyboard.press("Home")
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("Enter")
+    assert tab.locator("#step").input_value() == "1"
+
+
+def test_every_metric_is_found_and_own_ones_come_first(tmp_path: Path, opened: Callable) -> None:
+    tab = opened(small_run(tmp_path / "run", steps=10).path)
+    logged = {name for row in read_run(tmp_path / "run").rows for name in row} - {"step", "time"}
+    expect(tab.locator("#plotted")).to_have_text(f"9 of {len(logged)} metrics")
+    tab.locator("#metric").fill("actor NORM")
+    expect(tab.locator(".panel figcaption")).to_have_text(["actor/grad_norm"])
+    tab.locator("#metric").fill("")
+    tab.locator("#all-metrics").click()
+    expect(tab.locator(".panel").first).to_contain_text("val-env/")
+    tab.locator(".panels > button").click()
+    expect(tab.locator(".panel")).to_have_count(min(96, len(logged)))
+
+
+def test_curves_over_tokens_and_smoothed(tmp_path: Path, opened: Callable) -> None:
+    folder = small_run(tmp_path / "run", steps=10, spike=5)
+    tab = opened(folder.path)
+    tab.locator("#metric").fill("actor/grad_norm")
+    expect(tab.locator(".panel")).to_have_count(1)
+    tab.locator("#axis").select_option("tokens")
+    expect(tab.locator(".panel svg")).to_contain_text("10k")
+    moved = "node => { node.value = '0.5'; node.dispatchEvent(new Event('input', {bubbles: true})); }"
+    tab.locator("#smooth").evaluate(moved)
+    expect(tab.locator("#smooth")).to_have_value("0.5")
+    expect(tab).to_have_url(re.compile("smooth=0.5"))
+    tab.locator(".panel svg").focus()
+    tab.keyboard.press("End")
+    values = [value for _, value in read_run(folder.path).series("actor/grad_norm")]
+    weights = [0.5 ** (len(values) - at) for at in range(len(values))]
+    mean = sum(map(mul, weights, values)) / sum(weights)
+    assert tab.locator(".tip").inner_text().split() == ["step", "10,", "10k", "tokens", f"{float(f'{mean:.3g}'):g}"]
+
+
+def test_repeated_seeds_are_one_line_with_a_band(tmp_path: Path, opened: Callable) -> None:
+    runs = [small_run(tmp_path / f"a-seed{seed}", steps=6 + seed).path for seed in (1, 2)]
+    tab = opened(*runs)
+    entropy = tab.locator(".panel").nth(3)
+    assert entropy.locator(".line").count() == 3 and entropy.locator(".line.thin").count() == 2
+    assert entropy.locator("polygon").count() == 1
+    assert "mean of 2 runs" in tab.locator(".legend").first.inner_text()
+    entropy.locator("svg").focus()
+    tab.keyboard.press("Home")
+    first = [read_run(one).series("actor/entropy")[0][1] for one in runs]
+    assert f"mean, training {sum(first) / 2:.3g}" in tab.locator(".tip").inner_text()
+
+
+def test_the_list_is_sorted_and_filtered(tmp_path: Path, opened: Callable) -> None:
+    tab = opened(small_run(tmp_path / "run").path)
+    tab.locator("#sort").select_option("-return")
+    assert tab.locator(".cell").first.get_attribute("class").split()[1] == "solved"
+    tab.locator("#sort").select_option("return")
+    assert tab.locator(".cell").first.get_attribute("class").split()[1] == "failed"
+    tab.locator("#only").select_option("kept")
+    expect(tab.locator(".cell.dropped")).to_have_count(0)
+    kept = tab.locator(".cell").count()
+    tab.locator("#only").select_option("dropped")
+    assert tab.locator(".cell").count() == tab.locator(".cell.dropped").count() == 12 - kept
+    tab.locator("#only").select_option("mixed")
+    assert tab.locator(".group").count() == 3  # every group of a small run has both outcomes
+
+
+def test_the_address_keeps_what_is_looked_at(tmp_path: Path, opened: Callable) -> None:
+    tab = opened(small_run(tmp_path / "run").path)
+    tab.locator("#step").select_option("3")
+    tab.locator("#outcome").select_option("failed")
+    tab.locator("#sort").select_option("turns")
+    tab.locator("#search").fill("sample 1")
+    expect(tab.locator(".cell")).to_have_count(2)
+    tab.locator(".compare").select_option(index=1)
+    tab.locator("#metric").fill("entropy")
+    expect(tab).to_have_url(re.compile("metric=entropy"))
+    names = ("step", "outcome", "sort", "search", "metric")
+    looked, values = shown(tab), [tab.locator(f"#{name}").input_value() for name in names]
+    again = opened(page=(tmp_path / "page.html").read_bytes(), at=tab.url.partition("#")[2])
+    assert shown(again) == looked and len(looked) == 2
+    assert [again.locator(f"#{name}").input_value() for name in names] == values
+
+
+def test_two_policies_of_a_state_stand_side_by_side(tmp_path: Path, opened: Callable) -> None:
+    tab = opened(page=render(opened_runs([small_evaluation(tmp_path / "eval")])))
+    assert shown(tab) == ["0/val/0/Lake-v0/0/0", "1/val/0/Lake-v0/0/0"]
+    assert tab.locator(".turn.parts").count() == 2
+    tab.evaluate("document.getElementById('trajectories').scrollIntoView({behavior: 'instant'})")
+    tab.keyboard.press("ArrowRight")
+    assert shown(tab) == ["0/val/0/Lake-v0/1/0", "1/val/0/Lake-v0/1/0"]
+    assert not tab.locator("#curves").is_visible() and "Played episodes" in tab.locator("#result").inner_text()
+
+
+def test_advantages_have_one_scale_on_the_page(tmp_path: Path, opened: Callable) -> None:
+    tab = opened(small_run(tmp_path / "run", tokens=True).path)  # the advantage of sample n is n - 1
+    colours = []
+    for sample in range(4):
+        tab.locator(".cell").nth(sample).click()
+        tab.locator(".shade").select_option("advantages")
+        colours.append(tab.locator(".token").first.evaluate("node => node.style.background"))
+    assert len(set(colours)) == 4
+    assert tab.locator(".scale").inner_text() == "−22"
+
+
+def test_calls_of_tools_are_folded(tmp_path: Path, opened: Callable) -> None:
+    folder = small_run(tmp_path / "run")
+    file = folder.trajectories("train") / "000004.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    call = {"name": "search", "arguments": {"query": ATTACK}, "result": "seven hits", "error": None, "seconds": 0.25}
+    lines[0]["turns"][0]["calls"] = [call, {"name": "buy", "error": "no money"}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tab = opened(folder.path)
+    tab.locator(".cell").first.click()
+    calls = tab.locator("details.call")
+    assert [" ".join(one.inner_text().split()) for one in calls.all()] == ["search 0.25 s", "buyerror"]
+    calls.first.locator("summary").click()
+    assert "seven hits" in calls.first.inner_text() and tab.evaluate("window.hacked === undefined")
 
 
 def test_what_a_model_wrote_is_text_and_is_never_run(tmp_path: Path, opened: Callable) -> None:

@@ -1,5 +1,0 @@
-"""`python -m ragen_verl.cli`: the command line where the console script is not on the path."""
-
-from ragen_verl.cli import app
-
-app()

@@ -98,7 +98,7 @@ def test_a_damaged_run_is_listed_all_the_same(runs):
 def test_the_list_prints_commands_that_can_be_copied(runs):
     told = run("list", runs)
     assert told.exit_code == 0, told.output
-    assert f"resume {runs / 'stopped'}\n" in told.output and "0.750 (0.6" in told.output
+    assert f"resume {runs / 'stopped'}\n" in told.output and "75.0 % (6" in told.output
     assert {one["run"] for one in json.loads(run("list", runs, "--json").output)} >= {"a/done", "silent"}
 
 
@@ -118,7 +118,7 @@ def test_only_what_differs_is_compared(tmp_path):
     assert found["settings: ragen.filter"] == [("ragen.filter.value", "(not there)", "0.5")]
     assert [row[0] for row in found["versions"]] == ["verl"] and found["versions"][0][2] == "0.0.1"
     results = {name: row for name, *row in found["results"]}
-    assert [value[:5] for value in results["held-out success after"]] == ["0.500", "0.750"]
+    assert [value[:5] for value in results["held-out success after"]] == ["50.0 ", "75.0 "]
     assert set(found) == {"settings: actor_rollout_ref.actor", "settings: ragen.filter", "versions", "results"}
 
 

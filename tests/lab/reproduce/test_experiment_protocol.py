@@ -69,7 +69,14 @@ def test_nano_experiments_cover_items_that_there_are() -> None:
 
 def test_an_item_is_found_by_scale() -> None:
     assert [one.name for one in find("ragen_figure9")] == ["ragen_figure9"]
-    names = ["e2_starpo_s", "e2b_filter_or_step", "e2c_success_at_the_end", "e2d_smaller_step", "e5_bandit_risk"]
+    names = [
+        "e2_starpo_s",
+        "e2b_filter_or_step",
+        "e2c_success_at_the_end",
+        "e2d_smaller_step",
+        "e5_bandit_risk",
+        "e14_where_ppo_learns",
+    ]
     assert [one.name for one in find("ragen_figure9", "nano")] == names
     with pytest.raises(RecipeError, match="did you mean ragen_figure9"):
         find("ragen_figure99")

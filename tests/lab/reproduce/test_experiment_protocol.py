@@ -16,7 +16,7 @@ from ragen_verl.cli.prepare import prepare
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 
-NANO = ("e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7", "e8", "e9", "e10", "e11", "e12", "e13")
+NANO = tuple(f"e{number}" for number in range(21))
 PAPER = (
     *(f"ragen_figure{number}" for number in range(5, 12)),
     *("ragen_table1", "ragen_table2", "ragen_table3", "ragen_table4", "ragen_v2_table5", "ragen_v2_figure10"),

@@ -29,7 +29,7 @@ ragen-verl reproduce e5 --seeds 1010000,2010000
 
 ragen-verl reproduce ragen_figure9 --scale nano --dry-run
 
-ragen-verl reproduce e5 --report-only && ragen-verl reproduce --page"""
+ragen-verl reproduce --report-only"""
 
 
 def reproduce(
@@ -41,7 +41,10 @@ def reproduce(
     only: list[str] = typer.Option((), "--only", help="A variant to run; may be repeated.  \\[default: all]"),
     list_items: bool = typer.Option(False, "--list", help="List all items: what they cost and their state."),
     dry_run: bool = typer.Option(False, "--dry-run", help="Run nothing, print the commands of the missing runs."),
-    report_only: bool = typer.Option(False, "--report-only", help="Run nothing; collect and judge the finished runs."),
+    report_only: bool = typer.Option(
+        False, "--report-only", help=f"Run nothing; judge the finished runs. Without an item: all, and write {_PAGE}."
+    ),
+    jobs: int = typer.Option(1, "--jobs", min=1, help="Runs at a time without a GPU; what they print is in *.out."),
     page: bool = typer.Option(False, "--page", help=f"Write {_PAGE} from the results."),
     runs: Path = typer.Option(Path("runs/sweeps"), help="The folder of the runs; finished ones are not repeated."),
     out: Path = typer.Option(
@@ -59,10 +62,12 @@ def reproduce(
     if list_items:
         _list(list(experiments().values()), out)
     elif page:
-        from ragen_lab.reproduce.page import page as text
-
-        _PAGE.write_text(text(list(experiments().values()), out), "utf-8")
-        console().print(str(_PAGE))
+        _write_page(out)
+    elif item is None and report_only:
+        for sweep in experiments().values():
+            if (out / f"{sweep.name}.json").exists() or (runs / sweep.name).exists():
+                _report(sweep, runs, out)
+        _write_page(out)
     elif item is None:
         raise RecipeError("Name an item, or use --list or --page.")
     else:
@@ -72,10 +77,18 @@ def reproduce(
             for sweep in chosen:
                 _print_commands(sweep, runs, out, only, wanted)
             return
-        failed = 0 if report_only else sum(_run(sweep, runs, out, only, wanted) for sweep in chosen)
+        failed = 0 if report_only else sum(_run(sweep, runs, out, only, wanted, jobs) for sweep in chosen)
         for sweep in chosen:
             _report(sweep, runs, out)
         raise typer.Exit(1 if failed else 0)
+
+
+def _write_page(out: Path) -> None:
+    from ragen_lab.reproduce.catalogue import experiments
+    from ragen_lab.reproduce.page import page
+
+    _PAGE.write_text(page(list(experiments().values()), out), "utf-8")
+    _say(str(_PAGE))
 
 
 def _numbers(seeds: str | None) -> list[int]:
@@ -104,9 +117,9 @@ def _open_runs(
     sweep: Sweep, root: Path, out: Path, only: list[str], seeds: list[int]
 ) -> list[tuple[str, int, Any, Any]]:
     """Variant, seed, folder and state of the runs to start; what keeps others from counting is printed."""
-    from ragen_lab.reproduce.results import DAMAGED, MISSING, OTHER, UNFINISHED, collect, read
+    from ragen_lab.reproduce.results import DAMAGED, MISSING, OTHER, UNFINISHED, collect, earlier_result
 
-    found = collect(sweep, root, _compose, only, read(sweep.name, out))
+    found = collect(sweep, root, _compose, only, earlier_result(sweep, out))
     left_out = {(one["variant"], one["seed"]): one for one in found["left_out"]}
     done = {(one["variant"], one["seed"]) for one in found["runs"]}
     wanted = []
@@ -139,7 +152,7 @@ def _print_commands(sweep: Sweep, root: Path, out: Path, only: list[str], seeds:
         typer.echo(shlex.join(["ragen-verl", "train", sweep.recipe, *sweep.overrides_of(variant, seed, folder)]))
 
 
-def _run(sweep: Sweep, root: Path, out: Path, only: list[str], seeds: list[int]) -> int:
+def _run(sweep: Sweep, root: Path, out: Path, only: list[str], seeds: list[int], jobs: int) -> int:
     """Runs what is missing and returns how many runs failed."""
     from ragen_lab.reproduce.results import DAMAGED, set_aside
     from ragen_lab.reproduce.schedule import Task, devices, spread
@@ -155,14 +168,15 @@ def _run(sweep: Sweep, root: Path, out: Path, only: list[str], seeds: list[int])
     calls = [(folder, sweep.overrides_of(variant, seed, folder)) for variant, seed, folder, _ in waiting]
     each = int(_compose(sweep.recipe, calls[0][1])["trainer"]["n_gpus_per_node"]) if calls else 1
     gpus = devices() if sweep.protocol.scale == "paper" else []
-    if len(gpus) >= 2 * each:
+    if len(gpus) >= 2 * each or jobs > 1:
         tasks = [
             Task([sys.executable, "-m", "ragen_verl.cli", "train", sweep.recipe, *overrides],
                  folder.path.with_name(f"{folder.path.name}.out"))
             for folder, overrides in calls
         ]  # fmt: skip
-        _say(f"{len(tasks)} runs of {sweep.name} on {len(gpus)} GPUs, {each} each; what they print is in *.out.")
-        return sum(code != 0 for code in spread(tasks, gpus, each))
+        places, each = (gpus, each) if len(gpus) >= 2 * each else ([""] * jobs, 1)
+        _say(f"{len(tasks)} runs of {sweep.name}, {len(places) // each} at a time; what they print is in *.out.")
+        return sum(code != 0 for code in spread(tasks, places, each))
     failed = 0
     for number, (folder, overrides) in enumerate(calls, start=1):
         _say(f"{sweep.name} {number}/{len(calls)}: {folder.path.parent.name}, {folder.path.name}")
@@ -174,9 +188,9 @@ def _report(sweep: Sweep, root: Path, out: Path) -> None:
     from ragen_lab.reproduce.figures import figure
     from ragen_lab.reproduce.judgement import judge_result
     from ragen_lab.reproduce.page import COMPARISON_COLUMNS, LEVEL_COLUMNS, comparison_rows, level_rows
-    from ragen_lab.reproduce.results import collect, read, write
+    from ragen_lab.reproduce.results import collect, earlier_result, write
 
-    result = collect(sweep, root, _compose, earlier=read(sweep.name, out))
+    result = collect(sweep, root, _compose, earlier=earlier_result(sweep, out))
     for one in result["left_out"]:
         _say(f"{one['variant']}, seed {one['seed']}, is {one['state']}. {one['why']}")
     found = judge_result(sweep, result)

@@ -16,7 +16,10 @@ _LEVEL_CONFIDENCE = 0.90
 
 
 class Decision(str, Enum):
-    """The result of an experiment: a level is `PASS` or `FAIL`, a direction `CONFIRMED` or `CONTRADICTED`."""
+    """The result of an experiment: a level is `PASS` or `FAIL`, a direction `CONFIRMED` or `CONTRADICTED`.
+
+    A pilot, whose runs chose the setting of others, has no verdict.
+    """
 
     CONFIRMED = "confirmed"
     CONTRADICTED = "contradicted"
@@ -24,6 +27,7 @@ class Decision(str, Enum):
     FAIL = "fail"
     UNDECIDED = "undecided"
     NOT_RUN = "not run"
+    PILOT = "pilot"
 
     def __str__(self) -> str:
         return self.value

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from ragen_lab.reproduce.exact import sign_flips, splits
 from scipy import stats
 
 __all__ = [
@@ -53,10 +54,12 @@ class Difference:
     Attributes:
         interval: the mean difference with its 95 % interval.
         p_value: the two-sided p-value of no difference; 1.0 for fewer than two runs.
+        exact_p: beside a t-test, the p-value over all exchanges of runs; None without a t-test.
     """
 
     interval: Interval
     p_value: float
+    exact_p: float | None = None
 
 
 def mean_of_runs(values: Sequence[float], confidence: float = _CONFIDENCE) -> Interval:
@@ -141,7 +144,8 @@ def paired_difference(differences: np.ndarray) -> Difference:
     if states > 1 and seeds > 1:
         by_state = _variance_of_mean(differences.mean(axis=0))
         variance = max(variance, variance + by_state - _variance_of_mean(differences.ravel()))
-    return Difference(*_t_interval(float(differences.mean()), variance, seeds, _CONFIDENCE))
+    found = _t_interval(float(differences.mean()), variance, seeds, _CONFIDENCE)
+    return Difference(*found, sign_flips(differences.mean(axis=1)))
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
@@ -152,12 +156,13 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Difference:
         return Difference(Interval(value, None, None, runs), 1.0)
     parts = _variance_of_mean(np.asarray(first)), _variance_of_mean(np.asarray(second))
     if not sum(parts):
-        return Difference(Interval(value, value, value, runs), 0.0 if value else 1.0)
+        return Difference(Interval(value, value, value, runs), 0.0 if value else 1.0, splits(first, second))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Precision loss", RuntimeWarning)  # equal runs on one side have no variance
         test = stats.ttest_ind(first, second, equal_var=False)
     interval = test.confidence_interval(_CONFIDENCE)
-    return Difference(Interval(value, float(interval.low), float(interval.high), runs), float(test.pvalue))
+    ends = float(interval.low), float(interval.high)
+    return Difference(Interval(value, *ends, runs), float(test.pvalue), splits(first, second))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -18,12 +18,13 @@ from ragen_lab.reproduce.estimates import (
     probability_of_improvement,
     stratified_bootstrap,
 )
+from ragen_lab.reproduce.exact import chance_of_a_decision
 from ragen_lab.reproduce.measure import label, unpacked
-from ragen_lab.reproduce.protocol import LEVEL, Comparison, Protocol
-from ragen_lab.reproduce.survival import compare_survival
+from ragen_lab.reproduce.protocol import Comparison, Protocol
+from ragen_lab.reproduce.survival import compare_survival, share_of_runs
 from ragen_lab.reproduce.sweep import Sweep
 
-__all__ = ["Judged", "Judgement", "LevelJudged", "Warnings", "judge_result"]
+__all__ = ["Judged", "Judgement", "LevelJudged", "Warnings", "judge_result", "mean_of"]
 
 _Run = Mapping[str, Any]
 
@@ -37,7 +38,10 @@ class Judged:
         statistic: in words.
         decision: `CONFIRMED`, `CONTRADICTED`, `UNDECIDED` or `NOT_RUN`.
         effect: first less second, or less the number; None without two runs of each.
-        p_value: adjusted by Holm over the comparisons that have enough seeds.
+        p_value: of a comparison that decides corrected by Holm over all that do, run or not; of others as it is. None
+            with too few seeds.
+        exact_p: over all exchanges of runs, uncorrected, beside a t-test.
+        chance_left: where seeds are left and nothing is decided, the chance that they will, under the trend so far.
         sides: interquartile mean over the runs of `first` and of `second` with its bootstrap interval.
         improvement: the chance that a run of `first` scores higher than one of `second`; None against a number.
         missing: variant -> seeds that it lacks.
@@ -48,6 +52,8 @@ class Judged:
     decision: Decision
     effect: Interval | None
     p_value: float | None
+    exact_p: float | None
+    chance_left: float | None
     sides: tuple[Interval | None, ...]
     improvement: Interval | None
     missing: Mapping[str, int]
@@ -119,7 +125,7 @@ class Judgement:
     Attributes:
         name: of the sweep.
         protocol: its.
-        decision: `CONFIRMED`, `CONTRADICTED`, `UNDECIDED` or `NOT_RUN`.
+        decision: `CONFIRMED`, `CONTRADICTED`, `UNDECIDED`, `NOT_RUN` or `PILOT`.
         comparisons, levels: one for each of the protocol and of the published numbers.
         runs: variant -> finished runs that count.
         warnings: of the diagnostics.
@@ -139,8 +145,10 @@ class Judgement:
         deciding = [one for one in self.comparisons if one.comparison.decides]
         counts = {kind: sum(one.decision is kind for one in deciding) for kind in Decision}
         head = f"{self.name}: {str(self.decision).upper()}"
+        if self.decision is Decision.PILOT:
+            return f"{head}; it chose the setting of others and has no verdict."
         if self.decision is Decision.NOT_RUN:
-            return f"{head}; no run is finished."
+            return f"{head}; no direction that decides has a run of each side."
         parts = [f"{counts[kind]} {kind}" for kind in (Decision.CONTRADICTED, Decision.CONFIRMED) if counts[kind]]
         parts += [f"{open_} undecided"] if (open_ := counts[Decision.UNDECIDED] + counts[Decision.NOT_RUN]) else []
         missing = {variant: number for one in deciding for variant, number in one.missing.items()}
@@ -155,26 +163,30 @@ def judge_result(sweep: Sweep, result: Mapping[str, Any]) -> Judgement:
         sweep: with a protocol.
         result: what `collect` made of its runs.
     """
-    looks = sorted(sweep.protocol.looks.items()) or [(None, LEVEL)]
-    *earlier, last = (_look(sweep, result, seeds, level) for seeds, level in looks)
-    return next((one for one in earlier if one.decision in (Decision.CONFIRMED, Decision.CONTRADICTED)), last)
+    looks = sweep.protocol.looks_at(len(sweep.seeds)).items()
+    judged = [_look(sweep, result, seeds, level) for seeds, level in looks]
+    decided = (one for one in judged if one.decision in (Decision.CONFIRMED, Decision.CONTRADICTED))
+    whole = (one for one in reversed(judged) if not any(it.missing for it in one.comparisons if it.comparison.decides))
+    return next(decided, None) or next(whole, judged[-1])
 
 
-def _look(sweep: Sweep, result: Mapping[str, Any], seeds: int | None, level: float) -> Judgement:
-    """The verdict on the first seeds; on all, if their number is None."""
+def _look(sweep: Sweep, result: Mapping[str, Any], seeds: int, level: float) -> Judgement:
+    """The verdict on the first seeds."""
     protocol, taken = sweep.protocol, set(sweep.seeds[:seeds])
     by_variant: dict[str, dict[int, _Run]] = {variant: {} for variant in sweep.variants}
     for run in result["runs"]:
-        if run["variant"] in by_variant and (seeds is None or run["seed"] in taken):
+        if run["variant"] in by_variant and run["seed"] in taken:
             by_variant[run["variant"]][run["seed"]] = run
-    drafts = [_Draft(one, protocol, by_variant, seeds or protocol.least_seeds) for one in protocol.comparisons]
-    ready = [one for one in drafts if one.ready]
-    adjusted = dict(zip(map(id, ready), holm([one.found.p_value for one in ready]), strict=True))
-    judged = tuple(one.judged(adjusted.get(id(one)), level) for one in drafts)
+    drafts = [_Draft(one, protocol, by_variant, seeds) for one in protocol.comparisons]
+    deciding = [one for one in drafts if one.comparison.decides]
+    adjusted = dict(zip(map(id, deciding), holm([one.p_value for one in deciding]), strict=True))
+    left = _LeftOver(len(sweep.seeds), list(protocol.looks_at(len(sweep.seeds)).values())[-1])
+    judged = tuple(one.judged(adjusted.get(id(one), one.p_value), level, left) for one in drafts)
+    decision = _decision([one for one in judged if one.comparison.decides])
     return Judgement(
         sweep.name,
         protocol,
-        _decision([one for one in judged if one.comparison.decides], bool(result["runs"])),
+        Decision.PILOT if protocol.pilot and result["runs"] else decision,
         judged,
         tuple(
             _level(sweep, variant, panel, value, list(by_variant[variant].values()))
@@ -186,13 +198,21 @@ def _look(sweep: Sweep, result: Mapping[str, Any], seeds: int | None, level: flo
     )
 
 
-def _decision(deciding: Sequence[Judged], any_run: bool) -> Decision:
+def _decision(deciding: Sequence[Judged]) -> Decision:
     found = [one.decision for one in deciding]
     if Decision.CONTRADICTED in found:
         return Decision.CONTRADICTED
     if all(one is Decision.CONFIRMED for one in found):
         return Decision.CONFIRMED
-    return Decision.UNDECIDED if any_run else Decision.NOT_RUN
+    return Decision.NOT_RUN if all(one is Decision.NOT_RUN for one in found) else Decision.UNDECIDED
+
+
+@dataclass(frozen=True)
+class _LeftOver:
+    """The look at all seeds: their number and its level."""
+
+    seeds: int
+    level: float
 
 
 class _Draft:
@@ -221,16 +241,37 @@ class _Draft:
         """Whether there are enough seeds."""
         return self.found is not None and not self.missing
 
-    def judged(self, adjusted: float | None, level: float) -> Judged:
-        """With the corrected p-value, where there are enough seeds."""
+    @property
+    def p_value(self) -> float:
+        """Uncorrected; 1 with too few seeds."""
+        return self.found.p_value if self.found and self.ready else 1.0
+
+    def judged(self, corrected: float, level: float, last: _LeftOver) -> Judged:
+        """With the corrected p-value."""
         decision = Decision.NOT_RUN if not self.least else Decision.UNDECIDED
-        if adjusted is not None and self.found:
-            decision = direction(self.found.interval.value, adjusted, self.comparison.expected, level)
+        if self.protocol.pilot and self.least:
+            decision = Decision.PILOT
+        elif self.ready and self.found:
+            decision = direction(self.found.interval.value, corrected, self.comparison.expected, level)
         first, second = (self._scores(side) for side in (self.comparison.first, self.comparison.second))
         sides = tuple(stratified_bootstrap(one) if len(one) else None for one in (first, second))
         improvement = probability_of_improvement(first, second) if len(first) and len(second) else None
-        effect = self.found.interval if self.found else None
-        return Judged(self.comparison, self.name, decision, effect, adjusted, sides, improvement, self.missing)
+        effect, exact_p = (self.found.interval, self.found.exact_p) if self.found else (None, None)
+        if self.share and effect:
+            sides = (_shifted(effect, self.comparison.than), None)
+        left = None
+        if decision is Decision.UNDECIDED and self.found and self.protocol.least_seeds <= self.least < last.seeds:
+            uncorrected = corrected if self.ready else self.found.p_value
+            left = chance_of_a_decision(uncorrected, self.least, last.seeds, last.level)
+        p_value = corrected if self.ready else None
+        return Judged(
+            self.comparison, self.name, decision, effect, p_value, exact_p, left, sides, improvement, self.missing
+        )
+
+    @property
+    def share(self) -> bool:
+        """Whether the share of runs that collapse is compared with a number."""
+        return self.statistic.kind == "collapse" and self.comparison.than is not None
 
     def _difference(self) -> Difference:
         first, second, than = self.comparison.first, self.comparison.second, self.comparison.than
@@ -239,9 +280,9 @@ class _Draft:
             if than is None:
                 theirs = [(one["step"], one["collapsed"]) for v in second for one in self.values[v].values()]
                 return compare_survival(ours, theirs)
-            return paired_difference(np.array([[min(step, than) - than] for step, _ in ours], dtype=float))
+            return share_of_runs(sum(collapsed for _, collapsed in ours), len(ours), than)
         if than is not None:
-            means = np.mean([[_mean(self.values[v][seed]) for v in first] for seed in self.seeds], axis=1)
+            means = np.mean([[mean_of(self.values[v][seed]) for v in first] for seed in self.seeds], axis=1)
             return paired_difference(means[:, None] - than)
         if not self.paired:
             return difference(*(np.ravel(self._scores(side)).tolist() for side in (first, second)))
@@ -255,7 +296,7 @@ class _Draft:
         states = [[_state_means(value) for value in side] for side in sides]
         shared = sorted(set.intersection(*(set(one) for side in states for one in side)))
         if not shared:
-            return np.array([[_mean(a) - _mean(b)] for a, b in zip(*sides, strict=True)])
+            return np.array([[mean_of(a) - mean_of(b)] for a, b in zip(*sides, strict=True)])
         tables = [[[one[state] for state in shared] for one in side] for side in states]
         return np.subtract(*tables)
 
@@ -263,16 +304,21 @@ class _Draft:
         """A number for each run, float64 of shape (runs, variants)."""
         if not variants:
             return np.empty((0, 0))
-        columns = [[_mean(one) for _, one in sorted(self.values[variant].items())] for variant in variants]
+        columns = [[mean_of(one) for _, one in sorted(self.values[variant].items())] for variant in variants]
         least = min(map(len, columns))
         return np.array([column[:least] for column in columns]).T
+
+
+def _shifted(one: Interval, by: float) -> Interval:
+    return Interval(one.value + by, one.low + by, one.high + by, one.runs)
 
 
 def _has(run: _Run, name: str) -> bool:
     return run["values"].get(name) is not None
 
 
-def _mean(value: Any) -> float:
+def mean_of(value: Any) -> float:
+    """A run's statistic as one number: the mean over its states, or the step of its collapse."""
     if isinstance(value, list):
         return round(float(np.mean(list(_state_means(value).values()))), 12)  # so that equal runs tie
     return float(value["step"] if isinstance(value, Mapping) else value)

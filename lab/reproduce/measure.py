@@ -15,10 +15,11 @@ from ragen_verl.diagnostics.monitor import MonitorConfig, judge
 from ragen_verl.names import EPISODES, HELD_OUT
 from ragen_verl.runs.folder import RunFolder
 
-__all__ = ["NotMeasured", "event_step", "label", "measured", "statistics_of", "unpacked"]
+__all__ = ["NotMeasured", "event_step", "from_curve", "label", "measured", "statistics_of", "unpacked"]
 
-_CURVE_POINTS = 40
-"""Of a panel's curve in a result; held-out ones, which have fewer, are kept whole."""
+
+_SURELY_WHOLE = 20
+"""Curves of this many points were never thinned: those of more than 40 had at least 21 left."""
 
 
 class NotMeasured(Exception):
@@ -177,6 +178,27 @@ def unpacked(packed: Mapping[str, Any]) -> dict[tuple[str, int], float]:
 
 
 def _curve(rows: _Rows, metric: str) -> list[list[float]]:
-    steps, values = _series(rows, metric)
-    every = -(-len(steps) // _CURVE_POINTS) if steps else 1
-    return [[step, float(f"{value:.4g}")] for step, value in list(zip(steps, values, strict=True))[::every]]
+    return [[step, float(f"{value:.4g}")] for step, value in zip(*_series(rows, metric), strict=True)]
+
+
+def from_curve(run: Mapping[str, Any], one: Statistic, panels: Mapping[str, str]) -> Any:
+    """A statistic of a run in a result that lacks it, from a curve that it has; None if none of them says it.
+
+    Curves have four digits, and of each step one number and not one for each state. Results of before all points
+    were kept have at most 40 of a curve, so that a longer one counts only if it has every step.
+    """
+    event = one.event if one.kind == "collapse" else None
+    metric = event.metric if event else one.metric if one.kind in ("first", "final", "best") else None
+    title = next((title for title, name in panels.items() if name == metric and run["curves"].get(title)), None)
+    if title is None:
+        return None
+    curve = run["curves"][title]
+    if len(curve) > _SURELY_WHOLE and curve[-1][0] - curve[0][0] >= len(curve):
+        return None
+    if event:
+        at = event_step([{"step": step, metric: value} for step, value in curve], event)
+        return {"step": run["steps"] if at is None else at, "collapsed": at is not None}
+    values = [value for _, value in curve]
+    if one.kind == "final":
+        return round(float(np.mean(values[-one.last :])), 6) if len(values) >= one.last else None
+    return run["best"][title] if one.kind == "best" else values[0]

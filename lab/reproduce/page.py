@@ -9,35 +9,45 @@ from typing import Any
 from ragen_lab.markdown import table
 from ragen_lab.reproduce.decisions import Decision
 from ragen_lab.reproduce.estimates import Interval
+from ragen_lab.reproduce.front import LIMITS, findings, summary
 from ragen_lab.reproduce.judgement import Judged, Judgement, LevelJudged, judge_result
-from ragen_lab.reproduce.results import read
+from ragen_lab.reproduce.regime import regimes
+from ragen_lab.reproduce.results import earlier_result
+from ragen_lab.reproduce.sensitivity import sensitivity
 from ragen_lab.reproduce.sweep import Sweep
 
 __all__ = ["COMPARISON_COLUMNS", "LEVEL_COLUMNS", "comparison_rows", "cost", "level_rows", "page", "states"]
 
-_ORDER = (Decision.CONTRADICTED, Decision.CONFIRMED, Decision.UNDECIDED, Decision.NOT_RUN)
-COMPARISON_COLUMNS = ("direction", "expected", "first", "second", "difference, 95 %", "p, Holm", "chance", "decision")
+_ORDER = (Decision.CONTRADICTED, Decision.CONFIRMED, Decision.UNDECIDED, Decision.PILOT, Decision.NOT_RUN)
+COMPARISON_COLUMNS = (
+    "direction", "expected", "first", "second", "difference, 95 %", "p, Holm", "p, exact", "chance", "left", "decision"
+)  # fmt: skip
 LEVEL_COLUMNS = ("run", "panel", "paper", "ours, 90 %", "band", "bias of a best", "decision")
 
 _HEAD = """\
 # Reproduction
 
-Every claim of RAGEN (arXiv 2504.20073) and RAGEN-2 (arXiv 2604.06268) as an experiment that can fail, contradictions
-first. Made by `ragen-verl reproduce --page` from the protocols in `recipes/experiments` (two CPU cores, a model of a
-million parameters) and `recipes/tables` (the papers' sizes) and from the outcomes in `benchmarks/results/reproduction`;
-edit those, not this page.
+What was found when claims of RAGEN (arXiv 2504.20073) and RAGEN-2 (arXiv 2604.06268) were asked again, on two CPU
+cores with a model of a million parameters. A difference is the first side less the second with its 95 % interval; p
+is corrected for the other questions that decide; "exact" is over all exchanges of runs. Made by `ragen-verl reproduce
+--report-only` from `recipes/experiments`, `recipes/tables` and `benchmarks/results/reproduction`; edit those, not
+this page.
+"""
 
-How it is decided. A protocol is written down before its runs: statistic, directions, seeds, rule. A difference is
-taken state by state between runs with the same seed; its variance is clustered by seed and by state. A direction is
-confirmed or contradicted where its p-value, corrected by Holm over the directions of the experiment, is 0.05 or less:
-without others, where the paired 95 % interval leaves out 0. An experiment is confirmed where all directions that
-decide are, and contradicted where one of them is; those in brackets do not decide. Where a rule has a look before all
-seeds have run, the levels of its looks add up to 0.05. Collapse steps are compared by the
-log-rank test. With fewer seeds than the protocol asks for nothing is decided. First and second are interquartile
-means over runs with bootstrap intervals; chance is that of a run of the first side scoring higher than one of the
-second. A published number is compared with the same statistic of ours: pass, if our 90 % interval lies in the band of
-the paper's noise and our error, fail, if outside. The best of a run exceeds what the run can do; the bias given is
-that of a flat rate of the published size.
+_RULES = """\
+A protocol is written down before its runs: statistic, directions, seeds, rule. A difference is taken state by state
+between runs with the same seed, its variance clustered by seed and by state; unpaired differences have Welch's test.
+A direction is confirmed or contradicted where its p-value, corrected by Holm over all directions that decide, run or
+not, is at most the level, 0.05; those in brackets do not decide and are not corrected. Beside a t-test stands the
+exact p-value over all exchanges of runs; with five pairs it cannot be below 0.062, with five runs of each side,
+unpaired, not below 0.008. Where a protocol has fewer least seeds than seeds it has a look at both, and the levels of
+its looks add up to 0.05. An experiment is confirmed where all directions that decide are, and contradicted where one
+of them is. "Left" is the chance that the seeds left decide, if the trend so far is the truth. Collapse steps are
+compared by the log-rank test over all exchanges of runs, the share of runs that collapse by the exact binomial test.
+First and second are interquartile means over runs with bootstrap intervals; chance is that of a run of the first side
+scoring higher than one of the second. A published number is compared with the same statistic of ours: pass, if our 90
+% interval lies in the band of the paper's noise and our error, fail, if outside; the bias of a best is that of a flat
+rate of the published size. A result keeps its protocol, and one that was changed later says so under "Changed".
 """
 
 
@@ -51,25 +61,42 @@ def page(sweeps: Sequence[Sweep], out: Path) -> str:
     Raises:
         RecipeError: a result is cut short.
     """
-    results = {one.name: read(one.name, out) for one in sweeps}
+    results = {one.name: earlier_result(one, out) for one in sweeps}
     judged = [(one, judge_result(one, results[one.name])) for one in sweeps]
     judged.sort(key=lambda pair: _ORDER.index(pair[1].decision))
-    lines = [_HEAD, "## All experiments", "", *_overview([found for _, found in judged]), ""]
-    for decision in _ORDER[:-1]:
-        chosen = [pair for pair in judged if pair[1].decision is decision]
-        if chosen:
-            lines += [f"## {str(decision).capitalize()}", ""]
-        for sweep, found in chosen:
-            lines += _section(sweep, found, results[sweep.name], out)
+    found = [one for _, one in judged]
+    there = [pair for pair in judged if pair[1].decision is not Decision.NOT_RUN]
+    lines = [
+        _HEAD,
+        "## What was found",
+        "",
+        *findings(found),
+        "",
+        LIMITS,
+        "",
+        "## In one table",
+        "",
+        *summary(found),
+        "",
+    ]
+    lines += ["## Where the nano model learns Sokoban", "", *regimes(sweeps, results), ""]
+    lines += ["## Pictures", ""]
+    for sweep, one in there:
+        lines += _picture(sweep, one, results[sweep.name], out)
+    lines += ["## Not run", "", *_not_run(judged, results), "", "## Appendix: protocols", "", _RULES]
+    for sweep, one in there:
+        lines += _section(one, results[sweep.name])
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _overview(judged: Sequence[Judgement]) -> Iterator[str]:
-    rows, known = [], states(judged)
-    for one in judged:
-        state = f"**{known[one.name]}**" if one.decision in _ORDER[:2] else known[one.name]
-        rows.append((one.name, _sentence(one.protocol.claim), one.protocol.source, one.protocol.scale, state))
-    yield from table(("experiment", "claim", "source", "scale", "state"), rows)
+def _not_run(judged: Sequence[tuple[Sweep, Judgement]], results: Mapping[str, Any]) -> Iterator[str]:
+    missing = [pair for pair in judged if pair[1].decision is Decision.NOT_RUN]
+    yield from (f"<details><summary>{len(missing)} experiments and their cost</summary>", "")
+    rows = [
+        (one.name, _sentence(one.protocol.claim), one.protocol.source, cost(sweep, results[sweep.name]))
+        for sweep, one in missing
+    ]
+    yield from (*table(("experiment", "claim", "source", "cost"), rows), "", "</details>")
 
 
 def states(judged: Sequence[Judgement]) -> dict[str, str]:
@@ -81,12 +108,24 @@ def states(judged: Sequence[Judgement]) -> dict[str, str]:
     return found
 
 
-def _section(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Path) -> Iterator[str]:
+def _picture(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Path) -> Iterator[str]:
+    yield from (f"### {found.name}", "", f"{found.protocol.question} **{str(found.decision).capitalize()}.**", "")
+    if (out / f"{found.name}.png").exists():
+        yield from (f"![{found.name}](../benchmarks/results/reproduction/{found.name}.png)", "")
+    if rows := sensitivity(sweep, result):
+        yield from ("By other definitions (p not corrected):", "")
+        cells = [(one.comparison, one.definition, f"{one.value:+.3g}", _p_value(one.p_value)) for one in rows]
+        yield from (*table(("direction", "definition", "difference", "p"), cells), "")
+
+
+def _section(found: Judgement, result: Mapping[str, Any]) -> Iterator[str]:
     protocol = found.protocol
-    yield from (f"### {found.name}", "", f"{protocol.question} {_sentence(protocol.claim)}. ({protocol.source})", "")
+    yield from (f"### Protocol of {found.name}", "", f"{_sentence(protocol.claim)}. ({protocol.source})", "")
     yield from (f"**{found.sentence}**", "", f"Rule: {protocol.rule}", "")
     if protocol.follows:
         yield from (f"Follows {protocol.follows}: the question that it left open, on other seeds.", "")
+    if protocol.changed:
+        yield from ("Changed:", "", *(f"- {one}" for one in protocol.changed), "")
     counts = sorted(set(found.runs.values()))
     yield from (f"Runs of a variant that count: {counts[0]}" + (f" to {counts[-1]}." if counts[1:] else "."), "")
     yield from table(COMPARISON_COLUMNS, comparison_rows(found))
@@ -100,8 +139,6 @@ def _section(sweep: Sweep, found: Judgement, result: Mapping[str, Any], out: Pat
         yield f"- Left out: {one['variant']}, seed {one['seed']}, {one['state']}. {one['why']}"
     if result["left_out"]:
         yield ""
-    if (out / f"{found.name}.png").exists():
-        yield from (f"![curves](../benchmarks/results/reproduction/{found.name}.png)", "")
 
 
 def _note(one: Judged, source: str) -> str:
@@ -128,8 +165,10 @@ def _comparison(one: Judged) -> tuple[str, ...]:
         _interval(first),
         against,
         _interval(one.effect, signed=True),
-        "-" if one.p_value is None else "< 0.001" if one.p_value < 0.001 else f"{one.p_value:.3f}",
+        _p_value(one.p_value),
+        _p_value(one.exact_p),
         _interval(one.improvement),
+        "-" if one.chance_left is None else f"{one.chance_left:.0%}",
         decision,
     )
 
@@ -148,6 +187,10 @@ def level_rows(levels: Sequence[LevelJudged]) -> list[tuple[str, ...]]:
         )
         for one in levels
     ]
+
+
+def _p_value(value: float | None) -> str:
+    return "-" if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _interval(one: Interval | None, signed: bool = False) -> str:

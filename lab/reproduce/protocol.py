@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
+from typing import Any
 
 from ragen_verl.config.schema import FILLED, at_least, one_of
 from ragen_verl.errors import RecipeError, nearest
@@ -21,6 +22,9 @@ LEVEL = 0.05
 """The level of the two-sided tests of directions."""
 
 SCALES = ("nano", "paper")
+
+_DECIDING = ("name", "first", "second", "than", "expected", "paired", "decides", "statistic")
+"""Of a comparison; its claim and source are words."""
 
 
 @dataclass(frozen=True)
@@ -171,13 +175,19 @@ class Protocol:
         least_seeds: with fewer seeds nothing is decided.
         looks: number of seeds -> level, for an experiment that may end before all its seeds have run. It is judged on
             its first seeds, as many as each look says, until one decides. The levels add up to 0.05 at most, so that
-            several looks find nothing more often than one (Bonferroni). Empty: one look at all seeds.
+            several looks find nothing more often than one (Bonferroni). Empty: see `looks_at`.
         published_is: which statistic the published numbers are.
         noise: panel -> standard deviation of the paper's numbers between runs.
         noise_from: the source of that standard deviation.
         curves: curves digitised from the paper's figure.
         covers: further items that the same runs decide.
         follows: the experiment whose undecided question it asks again, on other seeds.
+        pilot: its runs chose settings for others, so that it has no verdict.
+        changed: what was changed after a run existed, each with its commit. A result keeps the deciding part of its
+            protocol, and a change of that without a new line here is refused.
+        finding: what was found, in plain words, for the page; `{0}` stands for the estimate of the first comparison.
+        paper: the paper's number.
+        limit: what the runs do not show.
     """
 
     question: str = field(metadata=FILLED)
@@ -196,11 +206,22 @@ class Protocol:
     curves: tuple[Curve, ...] = ()
     covers: tuple[str, ...] = ()
     follows: str = ""
+    pilot: bool = False
+    changed: tuple[str, ...] = ()
+    finding: str = ""
+    paper: str = ""
+    limit: str = ""
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.comparisons]
         if len(set(names)) < len(names):
             raise RecipeError("Two comparisons of a protocol have one name.")
+        for one in self.comparisons:
+            if self.statistic_of(one).kind == "collapse" and one.than is not None and not 0 < one.than < 1:
+                raise RecipeError(
+                    f"The comparison {one.name!r} compares the share of runs that collapse with {one.than:g}: set than "
+                    "to a number between 0 and 1, such as 0.5."
+                )
         if not any(one.decides for one in self.comparisons):
             raise RecipeError("No comparison of a protocol decides: set decides of one to true.")
         if self.looks and (min(self.looks) != self.least_seeds or not 0 < sum(self.looks.values()) <= LEVEL + 1e-9):
@@ -211,6 +232,51 @@ class Protocol:
     def statistic_of(self, comparison: Comparison) -> Statistic:
         """The comparison's own statistic, or the protocol's."""
         return comparison.statistic or self.statistic
+
+    def looks_at(self, seeds: int) -> dict[int, float]:
+        """Number of seeds -> level of each look, for a protocol with so many seeds.
+
+        Without declared looks the level is spent in proportion to the seeds (Kim and DeMets 1987, with exponent 1): a
+        look at `least_seeds` has the share of 0.05 that its seeds have of all, and the look at all seeds has the rest.
+        """
+        if self.looks:
+            return dict(sorted(self.looks.items()))
+        if seeds <= self.least_seeds:
+            return {seeds: LEVEL}
+        first = LEVEL * self.least_seeds / seeds
+        return {self.least_seeds: first, seeds: LEVEL - first}
+
+    def deciding(self, seeds: Sequence[int]) -> dict[str, Any]:
+        """What decides, as JSON-able data without defaults, and `changed`: what a result keeps of its protocol."""
+        parts = {
+            "statistic": _given(self.statistic),
+            "comparisons": [{key: x for key, x in _given(one).items() if key in _DECIDING} for one in self.comparisons],
+            "least_seeds": self.least_seeds,
+            "looks": {str(number): level for number, level in self.looks_at(len(seeds)).items()},
+            "pilot": self.pilot,
+            "rule": self.rule,
+        }
+        return {**parts, "seeds": list(seeds), "changed": list(self.changed)}
+
+    def check_unchanged(self, name: str, seeds: Sequence[int], before: Mapping[str, Any]) -> None:
+        """Refuse a protocol that decides otherwise than the one of an earlier result and does not say so.
+
+        Args:
+            name: the sweep's name.
+            seeds: the sweep's.
+            before: `deciding` of the protocol by which the result's runs were collected.
+
+        Raises:
+            RecipeError: a part differs, and `changed` has no line that it had not then.
+        """
+        now = self.deciding(seeds)
+        if len(now["changed"]) > len(before["changed"]):
+            return
+        if part := next((key for key in now if key != "changed" and now[key] != before.get(key)), None):
+            raise RecipeError(
+                f"protocol.{part} of {name} is not what it was when its runs were collected: put it back, or add "
+                "a line to protocol.changed that says what was changed, why and in which commit."
+            )
 
     def check(
         self, name: str, seeds: Sequence[int], variants: Collection[str], panels: Collection[str], published: set[str]
@@ -248,3 +314,9 @@ class Protocol:
             raise RecipeError(
                 f"protocol.noise of {name} says nothing of the panel {missing[0]}, which has published numbers."
             )
+
+
+def _given(one: Any) -> dict[str, Any]:
+    """The fields of a block that differ from their defaults, with blocks inside."""
+    found = {each.name: getattr(one, each.name) for each in fields(one) if getattr(one, each.name) != each.default}
+    return {name: _given(x) if is_dataclass(x) else list(x) if isinstance(x, tuple) else x for name, x in found.items()}

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ragen_lab.reproduce.measure import NotMeasured, measured, statistics_of
+from ragen_lab.reproduce.catalogue import experiments
+from ragen_lab.reproduce.measure import NotMeasured, from_curve, measured, statistics_of
 from ragen_lab.reproduce.outcomes import DamagedRun
 from ragen_lab.reproduce.settings import compared, differing, packed, unpacked
 from ragen_lab.reproduce.sweep import Sweep
@@ -29,6 +30,7 @@ __all__ = [
     "Compose",
     "RunState",
     "collect",
+    "earlier_result",
     "read",
     "set_aside",
     "state_of",
@@ -104,9 +106,14 @@ def collect(
         earlier: an earlier result. Its runs count as well if their folders are gone, so that an experiment can be done
             in parts and on several machines.
 
+    Raises:
+        RecipeError: the protocol is another one than the earlier result's, and does not say so.
+
     Returns:
         `runs` with what `measured` returns for each run that counts, and `left_out` with the reason for each other one.
     """
+    if earlier and earlier["runs"] and earlier.get("protocol"):
+        sweep.protocol.check_unchanged(sweep.name, sweep.seeds, earlier["protocol"])
     runs: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
     wanted: dict[str, Mapping[str, Any]] = {}
@@ -143,6 +150,7 @@ def collect(
     return {
         "schema": _SCHEMA,
         "item": sweep.name,
+        "protocol": sweep.protocol.deciding(sweep.seeds),
         "settings": packed({run["variant"]: wanted[run["variant"]] for run in runs} if compose else {}),
         "runs": runs,
         "left_out": left_out,
@@ -167,6 +175,46 @@ def _still_counts(
     if missing := sorted({*statistics_of(sweep.protocol)} - {*run["values"]} | {*sweep.panels} - {*run["curves"]}):
         raise NotMeasured(f"The earlier result has no {missing[0]}.")
     return dict(run)
+
+
+def earlier_result(sweep: Sweep, out: Path) -> dict[str, Any]:
+    """A sweep's result in a folder, with the runs that `runs_of` takes from the results of others there.
+
+    Raises:
+        RecipeError: a file is cut short, or of another version.
+    """
+    found = read(sweep.name, out)
+    runs, settings = list(found["runs"]), unpacked(found["settings"])
+    there = {(run["variant"], run["seed"]) for run in runs}
+    for variant, source in sweep.runs_of.items():
+        name, _, theirs = source.partition("/")
+        if name not in experiments():
+            continue
+        other = read(name, out)
+        taken = [
+            _taken(run, variant, sweep, experiments()[name].panels)
+            for run in other["runs"]
+            if run["variant"] == theirs and run["seed"] in sweep.seeds and (variant, run["seed"]) not in there
+        ]
+        runs += taken
+        if taken and variant not in settings:
+            settings[variant] = unpacked(other["settings"])[theirs]
+    return found | {"runs": runs, "settings": packed(settings)}
+
+
+def _taken(run: Mapping[str, Any], variant: str, sweep: Sweep, panels: Mapping[str, str]) -> dict[str, Any]:
+    """A run of another result, with what that says of this sweep's statistics and panels."""
+    titles = {metric: title for title, metric in panels.items()}
+    missing = {name: one for name, one in statistics_of(sweep.protocol).items() if name not in run["values"]}
+    found = {name: from_curve(run, one, panels) for name, one in missing.items()}
+    shared = {title: titles.get(metric) for title, metric in sweep.panels.items()}
+    return {
+        **run,
+        "variant": variant,
+        "values": run["values"] | {name: value for name, value in found.items() if value is not None},
+        "curves": {title: run["curves"].get(theirs, []) for title, theirs in shared.items()},
+        "best": {title: run["best"][theirs] for title, theirs in shared.items() if theirs in run["best"]},
+    }
 
 
 def _versions(folder: RunFolder) -> dict[str, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from ragen_lab.reproduce.estimates import Difference, difference
+from ragen_lab.reproduce.estimates import Difference, Interval, difference
 from scipy import stats
 
-__all__ = ["Times", "compare_survival", "log_rank_scores", "restricted_mean", "survival_curve"]
+__all__ = ["Times", "compare_survival", "log_rank_scores", "restricted_mean", "share_of_runs", "survival_curve"]
 
 Times = Sequence[tuple[int, bool]]
 """For each run the step of its collapse and True, or the last step without one and False."""
@@ -68,6 +68,19 @@ def compare_survival(first: Times, second: Times, seed: int = 0) -> Difference:
         test = stats.permutation_test(sides, _numerator, vectorized=True, n_resamples=19_999, rng=rng)
         p_value = float(test.pvalue)
     return Difference(effect.interval, p_value)
+
+
+def share_of_runs(hits: int, runs: int, than: float) -> Difference:
+    """The share of runs that collapse, less a number: exact binomial test, interval of Clopper and Pearson (1934).
+
+    Args:
+        hits: runs that collapsed.
+        runs: all runs.
+        than: the share that the claim is compared with, between 0 and 1.
+    """
+    test = stats.binomtest(hits, runs, than)
+    ends = test.proportion_ci(0.95, "exact")
+    return Difference(Interval(hits / runs - than, ends.low - than, ends.high - than, runs), float(test.pvalue))
 
 
 def _numerator(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -129,6 +129,7 @@ class Judgement:
         comparisons, levels: one for each of the protocol and of the published numbers.
         runs: variant -> finished runs that count.
         warnings: of the diagnostics.
+        lacking: variant -> seeds that the look at all seeds lacks.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Judgement:
     levels: tuple[LevelJudged, ...]
     runs: Mapping[str, int]
     warnings: Warnings
+    lacking: Mapping[str, int]
 
     @property
     def sentence(self) -> str:
@@ -151,8 +153,8 @@ class Judgement:
             return f"{head}; no direction that decides has a run of each side."
         parts = [f"{counts[kind]} {kind}" for kind in (Decision.CONTRADICTED, Decision.CONFIRMED) if counts[kind]]
         parts += [f"{open_} undecided"] if (open_ := counts[Decision.UNDECIDED] + counts[Decision.NOT_RUN]) else []
-        missing = {variant: number for one in deciding for variant, number in one.missing.items()}
-        lack = f"; missing are {', '.join(f'{n} seeds of {v}' for v, n in missing.items())}" if missing else ""
+        lacking = [f"{number} seeds of {variant}" for variant, number in self.lacking.items()]
+        lack = f"; missing are {', '.join(lacking)}" if lacking and counts[Decision.UNDECIDED] else ""
         return f"{head}; of the directions that decide {', '.join(parts)}{lack}."
 
 
@@ -167,7 +169,7 @@ def judge_result(sweep: Sweep, result: Mapping[str, Any]) -> Judgement:
     judged = [_look(sweep, result, seeds, level) for seeds, level in looks]
     decided = (one for one in judged if one.decision in (Decision.CONFIRMED, Decision.CONTRADICTED))
     whole = (one for one in reversed(judged) if not any(it.missing for it in one.comparisons if it.comparison.decides))
-    return next(decided, None) or next(whole, judged[-1])
+    return replace(next(decided, None) or next(whole, judged[-1]), lacking=judged[-1].lacking)
 
 
 def _look(sweep: Sweep, result: Mapping[str, Any], seeds: int, level: float) -> Judgement:
@@ -195,6 +197,7 @@ def _look(sweep: Sweep, result: Mapping[str, Any], seeds: int, level: float) -> 
         ),
         {variant: len(runs) for variant, runs in by_variant.items()},
         Warnings.of([run for runs in by_variant.values() for run in runs.values()]),
+        {variant: number for one in deciding for variant, number in one.missing.items()},
     )
 
 

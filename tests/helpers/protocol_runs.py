@@ -35,7 +35,7 @@ protocol:
   comparisons:
     - {{name: a against b, first: [a], second: [b]}}
     - {{name: c against b, first: [c], second: [b], decides: false}}
-    - {{name: a collapses, first: [a], than: 30, expected: lower, decides: false, statistic: {{kind: collapse}}}}
+    - {{name: a collapses, first: [a], than: 0.5, decides: false, statistic: {{kind: collapse}}}}
   curves: [{{variant: a, panel: success, values: [0.2, 0.4, 0.7, 0.6]}}]
   cost: {{minutes: 1, how: made up}}
 """

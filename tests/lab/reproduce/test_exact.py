@@ -70,12 +70,9 @@ def test_looks_spend_the_level_and_no_more() -> None:
 
 
 def test_the_page_counts_the_collapses_of_all_runs_of_ppo_with_eight_updates() -> None:
-    runs = [run for item in ("e2_starpo_s", "e2d_smaller_step") for run in json.loads((RESULTS / f"{item}.json").read_text())["runs"]
-            if run["variant"] == "ppo"]  # fmt: skip
+    found = [json.loads((RESULTS / f"{item}.json").read_text()) for item in ("e2_starpo_s", "e2d_smaller_step")]
+    runs = [run for one in found for run in one["runs"] if run["variant"] == "ppo"]
     hits = sum(run["values"]["steps without train/success below 0.1"]["collapsed"] for run in runs)
-    low, high = (
-        share_of_runs(hits, len(runs), 0.5).interval.low + 0.5,
-        share_of_runs(hits, len(runs), 0.5).interval.high + 0.5,
-    )
+    share = share_of_runs(hits, len(runs), 0.5).interval
     said = experiments()["e1_echo_trap"].protocol.finding
-    assert f"{hits} of {len(runs)} (exact 95 % {low:.2f} to {high:.2f})" in said
+    assert f"{hits} of {len(runs)} (exact 95 % {share.low + 0.5:.2f} to {share.high + 0.5:.2f})" in said

@@ -12,14 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol_runs import SEEDS, all_finished, compose, finish, read
 from ragen_lab.reproduce import results
+from ragen_lab.reproduce.catalogue import experiments
 from ragen_lab.reproduce.decisions import Decision
 from ragen_lab.reproduce.estimates import paired_difference
 from ragen_lab.reproduce.figures import figure
 from ragen_lab.reproduce.judgement import judge_result
-from ragen_lab.reproduce.measure import event_step, unpacked
+from ragen_lab.reproduce.measure import event_step, from_curve, label, unpacked
 from ragen_lab.reproduce.outcomes import evaluation
 from ragen_lab.reproduce.page import comparison_rows, level_rows, page
-from ragen_lab.reproduce.protocol import Event
+from ragen_lab.reproduce.protocol import Event, Statistic
+from ragen_lab.reproduce.sensitivity import sensitivity
 from ragen_lab.reproduce.settings import packed
 from ragen_lab.reproduce.settings import unpacked as unpacked_settings
 from ragen_lab.reproduce.sweep import Sweep
@@ -73,7 +75,13 @@ def test_a_look_takes_its_first_seeds_at_its_level(sweep: Sweep, tmp_path: Path)
     more = replace(sweep, seeds=(*SEEDS, 5_010_000, 6_010_000))
     all_finished(more, tmp_path / "runs", {**RATES, "a": 0.45})
     found = results.collect(more, tmp_path / "runs")
-    five, seven = (judge_result(replace(more, seeds=more.seeds[:n]), _first(found, more, n)) for n in (5, 7))
+    protocol = more.protocol
+    five, seven = (
+        judge_result(
+            replace(more, seeds=more.seeds[:n], protocol=replace(protocol, least_seeds=n)), _first(found, more, n)
+        )
+        for n in (5, 7)
+    )
     p_value = five.comparisons[0].p_value
     assert 0 < seven.comparisons[0].p_value < p_value < 0.02
     for share, expected in ((1.01, five), (0.99, seven)):
@@ -248,11 +256,14 @@ def test_page_and_picture_are_made_of_results_alone(sweep: Sweep, root: Path, tm
     out = tmp_path / "out"
     other = replace(sweep, name="other")
     empty = page([sweep, other], out)
-    assert "| small | it is | a table | nano | not run |" in empty and "## Confirmed" not in empty
+    assert "| small | it is | a table | 15 runs" in empty and "confirmed**" not in empty
     result = results.collect(sweep, root)
     results.write(result, out)
     text = page([other, sweep], out)
-    assert text.index("| small |") < text.index("| other |") and "## Confirmed" in text and "**small: CONFIRMED" in text
+    assert text.index("[small](#small)") < text.index("| other |") and "**small: CONFIRMED" in text
+    told = replace(sweep, protocol=replace(sweep.protocol, finding="a is above b by {0}."))
+    effect = judge_result(told, result).comparisons[0].effect
+    assert f"a is above b by {effect.value:+.2g} [" in page([told], out)
     assert json.loads((out / "small.json").read_text())["item"] == "small"
     assert figure(sweep, result, out / "small.png").read_bytes().startswith(b"\x89PNG")
     assert "small.png" in page([sweep], out)
@@ -267,3 +278,76 @@ def test_runs_with_equal_outcomes_tie(sweep: Sweep, root: Path) -> None:
             run["values"] = {**run["values"], METRIC: swapped}
     found = judge_result(sweep, result).comparisons[1]
     assert found.improvement.value == 0.5 and found.effect.value == pytest.approx(0.0)
+
+
+def test_comparisons_in_brackets_are_not_corrected_nor_correct_others(sweep: Sweep, root: Path) -> None:
+    runs = results.collect(sweep, root, compose)
+    found = judge_result(sweep, runs).comparisons
+    all_decide = [replace(one, decides=True) for one in sweep.protocol.comparisons]
+    together = judge_result(replace(sweep, protocol=replace(sweep.protocol, comparisons=tuple(all_decide))), runs)
+    alone = [
+        judge_result(replace(sweep, protocol=replace(sweep.protocol, comparisons=(one,))), runs).comparisons[0]
+        for one in all_decide
+    ]
+    assert [one.p_value for one in found] == [one.p_value for one in alone]
+    assert together.comparisons[0].p_value > found[0].p_value
+
+
+def test_a_pilot_has_no_verdict(sweep: Sweep, root: Path) -> None:
+    pilot = replace(sweep, protocol=replace(sweep.protocol, pilot=True))
+    found = judge_result(pilot, results.collect(pilot, root, compose))
+    assert found.decision is Decision.PILOT and "no verdict" in found.sentence
+    assert {one.decision for one in found.comparisons} == {Decision.PILOT}
+
+
+def test_the_chance_of_the_seeds_left_is_said_where_nothing_is_decided(sweep: Sweep, root: Path) -> None:
+    more = replace(sweep, seeds=(*SEEDS, 5_010_000, 6_010_000, 7_010_000))
+    equal, different = (
+        judge_result(
+            replace(more, protocol=replace(sweep.protocol, comparisons=(one,))), results.collect(more, root, compose)
+        ).comparisons[0]
+        for one in (replace(sweep.protocol.comparisons[1], decides=True), sweep.protocol.comparisons[0])
+    )
+    assert different.decision is Decision.CONFIRMED and different.chance_left is None
+    assert equal.decision is Decision.UNDECIDED and 0 <= equal.chance_left < 0.5
+
+
+def test_a_protocol_that_changed_after_its_runs_is_refused_without_a_line(sweep: Sweep, root: Path) -> None:
+    before = results.collect(sweep, root, compose)
+    other = replace(sweep, protocol=replace(sweep.protocol, rule="another"))
+    with pytest.raises(RecipeError, match=r"protocol\.rule of small is not what it was"):
+        results.collect(other, root, compose, earlier=before)
+    said = replace(other, protocol=replace(other.protocol, changed=("the rule, as the first could not decide",)))
+    assert results.collect(said, root, compose, earlier=before)["protocol"]["rule"] == "another"
+    words = replace(sweep, protocol=replace(sweep.protocol, finding="words", claim="more words"))
+    assert results.collect(words, root, compose, earlier=before)["runs"]
+
+
+def test_all_points_of_a_curve_are_kept_and_say_statistics_that_a_result_lacks(sweep: Sweep, root: Path) -> None:
+    run = results.collect(sweep, root, compose)["runs"][0]
+    assert [step for step, _ in run["curves"]["entropy"]] == list(range(31))
+    last = Statistic(metric="val-env/success", last=2)
+    values = [value for _, value in run["curves"]["success"]]
+    assert from_curve(run, last, sweep.panels) == pytest.approx(np.mean(values[-2:]), abs=1e-6)
+    thinned = {**run, "curves": {"entropy": [[2 * step, 0.05] for step in range(30)]}, "steps": 60}
+    collapse = Statistic(kind="collapse", event=Event("actor/entropy", below=0.1, hold=3))
+    assert from_curve(thinned, collapse, sweep.panels) is None
+    whole = {**run, "curves": {"entropy": [[step, 0.05 if step > 7 else 1.0] for step in range(31)]}}
+    assert from_curve(whole, collapse, sweep.panels) == {"step": 8, "collapsed": True}
+
+
+def test_runs_of_another_result_are_taken_with_what_its_curves_say(sweep: Sweep, root: Path, tmp_path: Path) -> None:
+    out = Path(results.__file__).resolve().parents[2] / "benchmarks" / "results" / "reproduction"
+    asked = experiments()["e14_where_ppo_learns"]
+    taken = [run for run in results.earlier_result(asked, out)["runs"] if run["variant"] == "ppo"]
+    theirs = [run for run in results.read("e12_gradient_buckets", out)["runs"] if run["variant"] == "ppo"]
+    assert [run["seed"] for run in taken] == [run["seed"] for run in theirs]
+    name = label(asked.protocol.statistic)
+    assert [run["values"][name] for run in taken] == [run["curves"]["held-out success"][-1][1] for run in theirs]
+
+
+def test_a_decided_finding_stands_beside_other_definitions(sweep: Sweep, root: Path) -> None:
+    found = sensitivity(sweep, results.collect(sweep, root, compose))
+    assert {one.comparison for one in found} == {"a against b"}
+    exact = next(one for one in found if "flips" in one.definition)
+    assert exact.p_value == 2 / 2 ** len(SEEDS)

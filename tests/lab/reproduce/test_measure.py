@@ -70,4 +70,5 @@ def test_no_run_is_an_empty_result(tmp_path: Path) -> None:
     sweep = read(tmp_path)
     assert results.collect(sweep, tmp_path / "none", compose) == {
         "schema": 1, "item": "small", "settings": {}, "runs": [], "left_out": [],
+        "protocol": sweep.protocol.deciding(sweep.seeds),
     }  # fmt: skip

@@ -190,10 +190,14 @@ def _report(sweep: Sweep, root: Path, out: Path) -> None:
     from ragen_lab.reproduce.page import COMPARISON_COLUMNS, LEVEL_COLUMNS, comparison_rows, level_rows
     from ragen_lab.reproduce.results import collect, earlier_result, write
 
-    result = collect(sweep, root, _compose, earlier=earlier_result(sweep, out))
+    earlier = earlier_result(sweep, out)
+    result = collect(sweep, root, _compose, earlier=earlier)
     for one in result["left_out"]:
         _say(f"{one['variant']}, seed {one['seed']}, is {one['state']}. {one['why']}")
     found = judge_result(sweep, result)
+    if lost := len(earlier["runs"]) - len(result["runs"]):
+        _say(f"{lost} runs of {out / sweep.name}.json do not count today, so that it stays as it is.")
+        return
     if not result["runs"]:
         _say(f"{found.sentence} Runs are looked for in {root / sweep.name}.")
         return

@@ -22,13 +22,25 @@ _PACKAGE = str(files("ragen_verl"))
 _BUILT = re.compile(r".*/(thoughts-\d+-seed)(\d+)")
 
 
+_RENAMED = {
+    "ragen.diagnostics.drift.": "ragen.diagnostics.mismatch.",
+    "ragen.filter.refill_": "ragen.filter.dynamic_sampling_",
+    "ragen.rollout.max_tokens": "ragen.rollout.stated_length",
+}
+"""Beginning of a key in results of before November 2026 -> its name today, so that their runs still count."""
+
+
+def _today(key: str) -> str:
+    return next((new + key[len(old) :] for old, new in _RENAMED.items() if key.startswith(old)), key)
+
+
 def compared(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Full key -> value, for the settings that have to be equal in all runs of a variant; values are as in JSON.
 
     The package's own folder differs between machines, so it is replaced by `<ragen_verl>`. A nano model that is
     built on each machine has its name. It ends with `-seed` if the model is that of the run's seed.
     """
-    leaves = dict(flat(settings))
+    leaves = {_today(key): value for key, value in flat(settings)}
     kept = {key: value for key, value in leaves.items() if not key.startswith(FREE) and key not in _OWN}
     seed = leaves.get(_SEED)
     return {key: _anywhere(value, seed) for key, value in json.loads(json.dumps(kept, default=str)).items()}
@@ -72,5 +84,6 @@ def packed(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any
 
 
 def unpacked(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The inverse of `packed`."""
-    return {name: {**settings[_COMMON], **own} for name, own in settings.items() if name != _COMMON}
+    """The inverse of `packed`, with today's names of keys."""
+    whole = {name: {**settings[_COMMON], **own} for name, own in settings.items() if name != _COMMON}
+    return {name: {_today(key): value for key, value in own.items()} for name, own in whole.items()}

@@ -9,7 +9,8 @@ from omegaconf import OmegaConf
 from protocol_runs import SWEEP, read
 from ragen_lab.reproduce.catalogue import experiments, find
 from ragen_lab.reproduce.measure import statistics_of
-from ragen_lab.reproduce.settings import compared
+from ragen_lab.reproduce.results import read as read_result
+from ragen_lab.reproduce.settings import compared, unpacked
 from ragen_lab.reproduce.sweep import Sweep
 
 from ragen_verl.cli.prepare import prepare
@@ -111,3 +112,15 @@ def test_shared_runs_have_the_settings_of_their_own_sweep(tmp_path: Path) -> Non
 def _settings(sweep: Sweep, variant: str, folder: RunFolder) -> dict:
     config = prepare(sweep.recipe, sweep.overrides_of(variant, sweep.seeds[0], folder)).config
     return compared(OmegaConf.to_container(config))
+
+
+def test_settings_of_committed_results_have_todays_keys() -> None:
+    """A key that got another name belongs into `settings._RENAMED`, or no committed run counts any more."""
+    out = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "reproduction"
+    today = compared(OmegaConf.to_container(prepare("nano/sokoban", [], machine=False).config))
+    for file in out.glob("e*.json"):
+        sweep = experiments()[file.stem]
+        if sweep.recipe == "nano/sokoban":
+            stored = unpacked(read_result(sweep.name, out)["settings"])
+            known = {key for own in stored.values() for key in own if key.startswith("ragen.")}
+            assert {key for key in known if ".envs." not in key} <= set(today), sweep.name

@@ -9,6 +9,8 @@ from ragen_lab.markdown import table
 from ragen_lab.reproduce.settings import unpacked
 from ragen_lab.reproduce.sweep import Sweep
 
+from ragen_verl.names import HELD_OUT_SUCCESS
+
 __all__ = ["regimes", "updates_a_step"]
 
 
@@ -20,7 +22,7 @@ def regimes(sweeps: Sequence[Sweep], results: Mapping[str, Mapping[str, Any]]) -
         if sweep.recipe != "nano/sokoban" or not result["runs"]:
             continue
         settings = unpacked(result["settings"])
-        title = next((title for title, metric in sweep.panels.items() if metric == "val-env/success"), None)
+        title = next((title for title, metric in sweep.panels.items() if metric == HELD_OUT_SUCCESS), None)
         for run in result["runs"]:
             if run["variant"] in sweep.runs_of:
                 continue

@@ -24,7 +24,7 @@ _CLOCK = "data.train_batch_size"
 _LINES, _HOLDS = (0.05, 0.15), (5, 20)
 """Other lines and numbers of steps below them than 0.1 and 10."""
 
-Runs = Sequence[Mapping[str, Any]]
+_Runs = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _collapses(
     result: Mapping[str, Any],
     comparison: Comparison,
     statistic: Statistic,
-    sides: Sequence[Sequence[Runs]],
+    sides: Sequence[Sequence[_Runs]],
 ) -> Iterator[tuple[str, Difference]]:
     first, second = ([run for runs in side for run in runs] for side in sides)
     last = max(run["steps"] for run in (*first, *second))
@@ -134,7 +134,7 @@ def _by_curve(sweep: Sweep, statistic: Statistic, event: Event) -> Any:
 
 
 def _means(
-    comparison: Comparison, statistic: Statistic, sides: Sequence[Sequence[Runs]]
+    comparison: Comparison, statistic: Statistic, sides: Sequence[Sequence[_Runs]]
 ) -> Iterator[tuple[str, Difference]]:
     from ragen_lab.reproduce.judgement import mean_of
 

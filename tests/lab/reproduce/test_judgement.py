@@ -280,7 +280,7 @@ def test_runs_with_equal_outcomes_tie(sweep: Sweep, root: Path) -> None:
     assert found.improvement.value == 0.5 and found.effect.value == pytest.approx(0.0)
 
 
-def test_comparisons_in_brackets_are_not_corrected_nor_correct_others(sweep: Sweep, root: Path) -> None:
+def test_brackets_are_not_corrected_nor_correct_others(sweep: Sweep, root: Path) -> None:
     runs = results.collect(sweep, root, compose)
     found = judge_result(sweep, runs).comparisons
     all_decide = [replace(one, decides=True) for one in sweep.protocol.comparisons]
@@ -300,7 +300,7 @@ def test_a_pilot_has_no_verdict(sweep: Sweep, root: Path) -> None:
     assert {one.decision for one in found.comparisons} == {Decision.PILOT}
 
 
-def test_the_chance_of_the_seeds_left_is_said_where_nothing_is_decided(sweep: Sweep, root: Path) -> None:
+def test_the_chance_of_the_seeds_left_is_said(sweep: Sweep, root: Path) -> None:
     more = replace(sweep, seeds=(*SEEDS, 5_010_000, 6_010_000, 7_010_000))
     equal, different = (
         judge_result(
@@ -312,7 +312,7 @@ def test_the_chance_of_the_seeds_left_is_said_where_nothing_is_decided(sweep: Sw
     assert equal.decision is Decision.UNDECIDED and 0 <= equal.chance_left < 0.5
 
 
-def test_a_protocol_that_changed_after_its_runs_is_refused_without_a_line(sweep: Sweep, root: Path) -> None:
+def test_a_protocol_that_changed_silently_is_refused(sweep: Sweep, root: Path) -> None:
     before = results.collect(sweep, root, compose)
     other = replace(sweep, protocol=replace(sweep.protocol, rule="another"))
     with pytest.raises(RecipeError, match=r"protocol\.rule of small is not what it was"):
@@ -323,7 +323,7 @@ def test_a_protocol_that_changed_after_its_runs_is_refused_without_a_line(sweep:
     assert results.collect(words, root, compose, earlier=before)["runs"]
 
 
-def test_all_points_of_a_curve_are_kept_and_say_statistics_that_a_result_lacks(sweep: Sweep, root: Path) -> None:
+def test_whole_curves_say_statistics_that_a_result_lacks(sweep: Sweep, root: Path) -> None:
     run = results.collect(sweep, root, compose)["runs"][0]
     assert [step for step, _ in run["curves"]["entropy"]] == list(range(31))
     last = Statistic(metric="val-env/success", last=2)
@@ -336,7 +336,7 @@ def test_all_points_of_a_curve_are_kept_and_say_statistics_that_a_result_lacks(s
     assert from_curve(whole, collapse, sweep.panels) == {"step": 8, "collapsed": True}
 
 
-def test_runs_of_another_result_are_taken_with_what_its_curves_say(sweep: Sweep, root: Path, tmp_path: Path) -> None:
+def test_runs_of_another_result_are_taken(sweep: Sweep, root: Path, tmp_path: Path) -> None:
     out = Path(results.__file__).resolve().parents[2] / "benchmarks" / "results" / "reproduction"
     asked = experiments()["e14_where_ppo_learns"]
     taken = [run for run in results.earlier_result(asked, out)["runs"] if run["variant"] == "ppo"]

@@ -90,13 +90,21 @@ def confirm(prepared: Prepared, yes: bool) -> None:
         raise RecipeError("Nothing was started.")
 
 
+_SHARED = (
+    "ragen.filter.cross_fit does not remove the filter's bias with ragen.rollout.shared_group_rng, as both halves of a group "
+    "see one draw: set shared_group_rng to false for that."
+)
+
+
 def tell(prepared: Prepared) -> None:
-    """Say where verl differs from the tested one, which checkpoints are damaged, and where the run resumes."""
+    """Say where verl differs from the tested one, what cannot help, which checkpoints are damaged, where it resumes."""
     from ragen_verl.doctor import seams
     from ragen_verl.runs.checkpoints import survey_of
 
     found, differs = survey_of(prepared.config), seams.notice()
-    for sentence in [*([differs] if differs else []), *(found.sentences() if found else [])]:
+    ragen = prepared.config.ragen
+    useless = [_SHARED] if ragen.filter.cross_fit and ragen.rollout.shared_group_rng else []
+    for sentence in [*([differs] if differs else []), *useless, *(found.sentences() if found else [])]:
         console().print(sentence, markup=False, soft_wrap=True)
 
 

@@ -91,8 +91,8 @@ def confirm(prepared: Prepared, yes: bool) -> None:
 
 
 _SHARED = (
-    "ragen.filter.cross_fit does not remove the filter's bias with ragen.rollout.shared_group_rng, as both halves of a group "
-    "see one draw: set shared_group_rng to false for that."
+    "ragen.filter.cross_fit does not remove the bias of the filter with ragen.rollout.shared_group_rng, as both halves "
+    "of a group see one draw: set shared_group_rng to false for that."
 )
 
 

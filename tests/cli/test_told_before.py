@@ -17,4 +17,4 @@ def test_cross_fitting_with_one_draw_a_group_is_said(
     overrides = ["algorithm=starpo_s", "ragen.filter.cross_fit=true", f"ragen.rollout.shared_group_rng={shared}"]
     tell(prepare("nano/bandit", [*overrides, f"ragen.run.dir={tmp_path / 'run'}"], machine=False))
     found = capsys.readouterr()
-    assert ("does not remove the filter's bias" in " ".join((found.out + found.err).split())) == said
+    assert ("does not remove the bias of the filter" in " ".join((found.out + found.err).split())) == said

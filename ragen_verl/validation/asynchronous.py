@@ -1,7 +1,7 @@
 """Check a recipe's trainer, and the settings that asynchronous training (`mode=async`, `mode=disaggregated`) needs.
 
 verl's asynchronous trainers would accept nearly everything that is refused here. They would then learn something else,
-lose episodes without a message, or wait for ever.
+lose episodes without a message, or wait forever.
 """
 
 from __future__ import annotations

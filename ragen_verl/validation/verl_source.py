@@ -130,7 +130,7 @@ def policy_losses() -> frozenset[str]:
 
 
 def registered(registry: str) -> frozenset[str]:
-    """The names in a registry of verl's `core_algos`, also those of plugins; none if it has not been imported."""
+    """The names in a registry of verl's `core_algos`, including those of plugins; none if it has not been imported."""
     return frozenset(getattr(sys.modules.get("verl.trainer.ppo.core_algos"), registry, ()))
 
 

@@ -11,6 +11,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+import ragen_verl.plugin  # noqa: F401  (lets Hydra find verl)
 from ragen_verl.resolvers import register_resolvers
 
 

@@ -159,8 +159,8 @@ class ToolChat(ChatTokens):
         asked = self._render([{"role": "user", "content": _USER}], [_TOOL]).partition(_USER)[2]
         same = next((place for place, (a, b) in enumerate(zip(user, asked, strict=False)) if a != b), len(asked))
         reply = user[same : len(reply) + len(_VALUE) + min(end for end in ends if end >= 0)]
-        if form.stops:
-            reply += form.stops[0]
+        if form.closes in form.stops:
+            reply += form.closes
         _, rest = form.think(reply, asked[:same].rstrip().endswith("<think>"))
         return rest is not None and form.read(rest) == ("", [_CALL] * count)
 

@@ -56,7 +56,7 @@ def hostile(name: str, rng: random.Random, most: int = 12) -> str:
 
 @pytest.mark.parametrize("name", FORM)
 @given(calls=CALLS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_what_is_written_is_read(name, calls):
     form = FORMS[name]()
     calls = calls if form.several else calls[:1]
@@ -75,7 +75,7 @@ def told(value):
 @pytest.mark.parametrize("name", FORM)
 def test_no_text_raises_and_none_is_lost(name):
     form, rules, rng = FORMS[name](), Tools(think=False), random.Random(0)
-    for _ in range(3_000):
+    for _ in range(1_500):
         text = hostile(name, rng)
         parsed = rules.read(text, form, opened=rng.random() < 0.2)
         assert parsed.actions, "there is always something to answer"
@@ -83,9 +83,9 @@ def test_no_text_raises_and_none_is_lost(name):
         assert parsed.format_ok == (not any('"error"' in action[:8] for action in parsed.actions))
 
 
-@pytest.mark.parametrize("name", FORM)
+@pytest.mark.parametrize("name", [name for name in FORM if name not in ("harmony", "muse")])
 @given(text=TEXTS, calls=CALLS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_nothing_before_the_end_of_thoughts_is_read(name, text, calls):
     form = FORMS[name]()
     begins, ends = form.thoughts
@@ -129,3 +129,35 @@ def test_reading_takes_linear_time(name):
     for piece in pieces(name):
         _, found = form.read(piece * 20_000)
         assert len(found) <= MOST + 1
+
+
+@pytest.mark.parametrize("name", ["harmony", "muse"])
+def test_messages_of_thoughts_are_never_executed(name):
+    form = FORMS[name]()
+    begins, ends = form.thoughts
+    call = form.write([Call("a", {"b": "c"})])
+    assert form.think(f"{begins}{call}", False)[1] is None
+    think, rest = form.think(f"{begins}{call}{ends}<|start|>assistant{call}", False)
+    assert form.read(rest) == ("", [Call("a", {"b": "c"})]) and call.strip() in think
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("qwen_xml", "<tool_call><function=a><parameter=b>1</function></tool_call>", "parameter=KEY"),
+        ("qwen_xml", "<tool_call>{}</tool_call>", "begins with <function=NAME>"),
+        ("glm", "<tool_call>a<arg_key>b</arg_key></tool_call>", "<arg_value>VALUE"),
+        ("llama", '{"name": "a", "arguments": {}}', '"name" and "parameters" alone'),
+        ("llama", '{"name": "a", "parameters": {}} and more', "nothing else"),
+        ("lfm", "<|tool_call_start|>[a(b=__import__('os'))]<|tool_call_end|>", "There should be a value"),
+        ("lfm", "<|tool_call_start|>[a(b='1', b='2')]<|tool_call_end|>", "b is there twice"),
+        ("lfm", "<|tool_call_start|>[" + "a(b=" + "[" * 100 + "<|tool_call_end|>", "nested too deeply"),
+        ("gemma", '<|tool_call>call:a{b:<|"|>c}<tool_call|>', "A text does not end"),
+        ("harmony", " to=functions.a<|channel|>commentary json<|message|>[1]<|call|>", "a JSON object"),
+        ("harmony", " to=python<|channel|>commentary<|message|>{}<|call|>", "functions.NAME"),
+        ("muse", " to=a<|message|><atem:function_calls>x</atem:function_calls>", "atem:invoke"),
+    ],
+)
+def test_other_forms_say_what_is_wrong(name, text, why):
+    _, found = FORMS[name]().read(text)
+    assert isinstance(found[0], Broken) and why in found[0].why

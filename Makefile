@@ -58,8 +58,8 @@ test-pages: $(SLOW) $(PROJECT) ## the report in a real Chromium, which is instal
 site: $(SITE) ## the docs site into site/, strict: a dead link, a page without a place or a bad docstring fails
 	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build
 
-test-bench: $(DEV) $(PROJECT) ## the benchmarks of other packages, which it installs, and the sandbox (bubblewrap)
-	@command -v bwrap >/dev/null || { apt-get update && apt-get install -y bubblewrap; }
+test-bench: $(DEV) $(PROJECT) ## the benchmarks of other packages, which it installs, bubblewrap and Chromium
+	@command -v bwrap >/dev/null && command -v chromium >/dev/null || { apt-get update && apt-get install -y bubblewrap chromium; }
 	@$(BIN)/python -m pip install -q --no-deps $$($(BIN)/python -m ragen_envs.benchmarks.packages)
 	@$(BIN)/python requirements/add.py "ragen-verl[bench]"
 	@$(BIN)/python -m pytest tests/envs/benchmarks tests/envs/sandbox

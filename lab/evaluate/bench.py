@@ -97,6 +97,7 @@ BENCHMARKS = {
     ),
     "tau2": Bench((Part("telecom", "Tau2-v0", {"split": "base"}),), "success", "2025"),
     "human_eval": Bench((Part("human_eval", "HumanEval-v0", {}),), "success", "2021"),
+    "miniwob": Bench((Part("miniwob", "MiniWoB-v0", {}),), "success", "2018"),
 }
 """Name -> benchmark, in the order of docs/benchmarks.md."""
 

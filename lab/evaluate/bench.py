@@ -66,7 +66,7 @@ class Bench:
             for part, count in zip(self.parts, groups, strict=True)
         ]
         budget = max(env.max_actions for env in envs)
-        rollout = {"protocol": "ragen", "think": False, "max_turns": budget, "max_actions_per_turn": 1}
+        rollout = {"protocol": "tools", "think": False, "max_turns": budget, "max_actions_per_turn": 8}
         split = {"envs": listed, "seed": 0}
         blocks = {"train": split, "val": split, "run": {"dir": "none"}}
         ragen = RagenConfig.from_omegaconf({**blocks, "rollout": {**rollout, "response_length": response_length}})

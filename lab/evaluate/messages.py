@@ -6,8 +6,9 @@ is a whole message, so the same code works with an engine that has no token ids.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ragen_verl.rollout.chat import Chat
 from ragen_verl.rollout.protocol import Protocol
@@ -56,10 +57,12 @@ class MessageChat(Chat):
     """
 
     def __init__(self, protocol: Protocol) -> None:
-        self._prefill = protocol.prefill
+        self._protocol, self._prefill = protocol, protocol.prefill
 
-    def initial(self, system: str, user: str) -> list[Message]:
-        """The opening of a conversation."""
+    def initial(self, system: str, user: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[Message]:
+        """The opening of a conversation; the system message describes tools, which are called in the form for text."""
+        if tools:
+            system = "\n\n".join(part for part in (system, self._protocol.listing(tools)) if part)
         return [Message("system", system)] * bool(system) + [Message("user", user)]
 
     def turn(self, closed: bool, user: str) -> list[Message]:

@@ -152,8 +152,11 @@ class _ScriptedPlayer(Player):
 
 
 def oracle_actions(env: Env, count: int) -> list[str]:
-    """The first actions of the environment's own plan, at most `count`; [] where it knows none."""
-    return list(env.oracle())[:count]
+    """The first actions of the environment's own plan, at most `count`; [] where it knows none.
+
+    With tools it is one: a reply holds calls or words, and a plan may have both.
+    """
+    return list(env.oracle())[: 1 if env.tools else count]
 
 
 def random_actions(env: Env, count: int, rng: np.random.Generator) -> list[str]:

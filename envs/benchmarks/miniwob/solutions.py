@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["SOLUTIONS", "Element", "Move"]
+__all__ = ["SOLUTIONS", "Element", "Move", "Solution"]
 
 Element = dict[str, Any]
 Move = tuple[str, dict[str, Any]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,19 @@ def test_every_published_number_has_a_source(name: str) -> None:
     wanted = {(run, panel, value) for run, values in published.items() for panel, value in values.items()}
     assert {(run, panel, float(value)) for run, panel, value, _ in rows} == wanted
     assert all(re.match(r"(table|figure)", source) for *_, source in rows)
+
+
+RELEASED = json.loads((ROOT / "recipes" / "tables" / "released.json").read_text())
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_what_a_released_script_states_is_not_ours(name: str) -> None:
+    """The values in a table are those of the script, in data of their own so that both have to be wrong to agree."""
+    said = RELEASED[name]
+    given = [one.split("=") for one in overrides(Sweep.read(Path(f"tables/{said['table']}")))]
+    assert {value for key, value in given if key == said["key"]} == {str(value) for value in said["values"]}
+    row = next(line for line in section(said["table"]).splitlines() if f"`{said['key']}=" in line)
+    assert said["source"] in row
 
 
 def test_a_tables_seeds_leave_room_for_a_whole_run() -> None:

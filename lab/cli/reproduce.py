@@ -134,13 +134,16 @@ def _open_runs(
 
 
 def _check(sweep: Sweep, variant: str, seed: int, folder: Any) -> None:
-    """Refuse a variant before anything starts; its seeds are alike."""
+    """Refuse a variant before anything starts, or say what its episodes can need; its seeds are alike."""
+    from ragen_verl.cli.fit import fit
     from ragen_verl.cli.prepare import prepare
 
     try:
-        prepare(sweep.recipe, sweep.overrides_of(variant, seed, folder))
+        told = fit(prepare(sweep.recipe, sweep.overrides_of(variant, seed, folder)).config)
     except RecipeError as error:
         raise RecipeError(f"{sweep.name}, variant {variant}: {error}") from error
+    if told:
+        typer.echo(f"{variant}: {told}", err=True)
 
 
 def _print_commands(sweep: Sweep, root: Path, out: Path, only: list[str], seeds: list[int]) -> None:

@@ -56,14 +56,20 @@ def sweep(
 
 
 def _check(sweep: Any, runs: Path, only: list[str], yes: bool) -> None:
-    """Check every missing run before the first of them starts."""
+    """Check every missing run before the first of them starts, and say for each variant what an episode can need."""
+    from ragen_verl.cli.fit import fit
     from ragen_verl.cli.prepare import prepare
 
     console().print("Checking every run ...")
+    told = set()
     for variant, seed, folder in sweep.runs(runs, only):
         if folder.summary.exists():
             continue
         try:
-            confirm(prepare(sweep.recipe, sweep.overrides_of(variant, seed, folder)), yes)
+            prepared = prepare(sweep.recipe, sweep.overrides_of(variant, seed, folder))
+            confirm(prepared, yes)
         except RecipeError as error:
             raise RecipeError(f"{sweep.name}, variant {variant}, seed {seed}: {error}") from error
+        if variant not in told and (sentence := fit(prepared.config)):
+            typer.echo(f"{variant}: {sentence}", err=True)
+        told.add(variant)

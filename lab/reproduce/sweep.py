@@ -28,7 +28,7 @@ from ragen_verl.diagnostics.monitor import MonitorConfig, judge
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS, SWEEPS
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.launch import train
+from ragen_verl.runs.launch import say, train
 
 __all__ = ["Sweep", "commands", "comparison", "mean_and_deviation", "packaged", "results", "run", "table"]
 
@@ -155,7 +155,7 @@ def run(sweep: Sweep, root: Path, console: Console, only: Collection[str] = ()) 
     for number, (variant, seed, folder) in enumerate(runs, start=1):
         if folder.summary.exists():
             continue
-        console.print(f"[bold]{sweep.name}[/] {number}/{len(runs)}: {variant}, seed {seed}")
+        say(console, f"{sweep.name} {number}/{len(runs)}: {variant}, seed {seed}", style="bold")
         failed += train(sweep.recipe, sweep.overrides_of(variant, seed, folder), folder, console) != 0
     return failed
 

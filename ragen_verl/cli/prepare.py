@@ -48,17 +48,18 @@ class Prepared:
 
     def with_own_folder(self) -> Prepared:
         """The same run in a new folder, which is created here; another start may have taken the name."""
-        prepared, path = self, self.folder.path
+        path = self.folder.path
         for number in count(2):
             try:
-                prepared.folder.path.mkdir(parents=True, exist_ok=not self.is_new)
+                path.mkdir(parents=True, exist_ok=not self.is_new)
                 break
             except FileExistsError:
-                place = f"{_RUN_DIR}={quoted(f'{path}-{number}')}"
-                prepared = prepare(self.recipe, [*self.overrides[:-1], place])
+                path = self.folder.path.with_name(f"{self.folder.path.name}-{number}")
             except OSError:  # the start says why
                 break
-        return prepared
+        if path == self.folder.path:
+            return self
+        return prepare(self.recipe, [*self.overrides[:-1], f"{_RUN_DIR}={quoted(str(path))}"])
 
 
 def prepare(
@@ -91,7 +92,8 @@ def prepare(
         make_paths_absolute(config)
         check(config, template=False)
         if machine:
-            lock.check(Path(config.ragen.run.dir))
+            if not is_new:  # two starts of one second: the second takes another folder
+                lock.check(Path(config.ragen.run.dir))
             check_machine(config)
         OmegaConf.resolve(config)
     except OmegaConfBaseException as error:

@@ -30,6 +30,7 @@ def resume(
     Settings that differ from the run's are shown and have to be confirmed. `trainer.val_only=true` evaluates the
     newest checkpoint and trains nothing.
     """
+    from ragen_verl.cli.fit import fit
     from ragen_verl.cli.prepare import prepare
     from ragen_verl.runs.folder import RunFolder
     from ragen_verl.runs.launch import train
@@ -48,6 +49,8 @@ def resume(
             f"The run in {folder.path} has made all its {steps} steps: add trainer.total_training_steps=... to train "
             "on, or trainer.val_only=true to evaluate it."
         )
+    if told := fit(prepared.config):
+        typer.echo(told, err=True)
     confirm(prepared, yes)
     tell(prepared)
     raise typer.Exit(train(prepared.recipe, prepared.overrides, prepared.folder))

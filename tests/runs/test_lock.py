@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from launched import alive, start, until
 
+import ragen_verl.cli.prepare as prepared_run
 from ragen_verl.cli.prepare import prepare
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs import lock
@@ -44,26 +48,38 @@ def test_a_folder_whose_run_is_alive_is_refused_by_its_process(tmp_path: Path, o
     assert not lock.is_held(tmp_path)
 
 
-def test_runs_of_one_second_get_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_eight_starts_of_one_second_get_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    first = prepare("nano/frozen_lake", [])
+    monkeypatch.setattr(prepared_run, "datetime", SimpleNamespace(now=lambda: datetime(2026, 1, 1)))
+    prepare("nano/frozen_lake", [])  # so that the processes have all that they import
     assert list(tmp_path.iterdir()) == []
-    with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: mkdir_alone(first.folder.path), range(8)))
-    assert sorted(made) == [False] * 7 + [True]
-    others = [first.with_own_folder() for _ in range(2)]
-    assert [one.folder.path.name for one in others] == [f"{first.folder.path.name}-{n}" for n in (2, 3)]
-    assert all(one.folder.path.is_dir() and one.config.ragen.run.dir == str(one.folder.path) for one in others)
-    named = prepare("nano/frozen_lake", [f"ragen.run.dir={others[0].folder.path}"])
-    assert named.with_own_folder().folder.path == others[0].folder.path  # as asked for: a run to continue
+    fork = multiprocessing.get_context("fork")
+    go, claimed = fork.Barrier(8), fork.Barrier(9)
+    starts = [fork.Process(target=train_until_all_do, args=(go, claimed), daemon=True) for _ in range(8)]
+    for one in starts:
+        one.start()
+    claimed.wait(120)
+    late = prepare("nano/frozen_lake", []).with_own_folder()  # the first name is of a run that is alive
+    named = {one.name: one for one in (tmp_path / "runs").iterdir()}
+    first = "nano-frozen_lake-20260101-000000"
+    assert sorted(named) == [first, *(f"{first}-{number}" for number in range(2, 10))]
+    assert late.folder.path == named.pop(f"{first}-9") and late.config.ragen.run.dir == str(late.folder.path)
+    assert all((folder / "of").read_text() == str(folder) and lock.is_held(folder) for folder in named.values())
+    claimed.wait(120)
+    for one in starts:
+        one.join()
+    again = prepare("nano/frozen_lake", [f"ragen.run.dir={late.folder.path}"])
+    assert again.with_own_folder().folder.path == late.folder.path  # as asked for: a run to continue
 
 
-def mkdir_alone(path: Path) -> bool:
-    try:
-        path.mkdir(parents=True)
-    except FileExistsError:
-        return False
-    return True
+def train_until_all_do(go: Any, claimed: Any) -> None:
+    prepared = prepare("nano/frozen_lake", [])
+    go.wait(120)
+    prepared = prepared.with_own_folder()
+    with lock.taken(prepared.folder.path):
+        (prepared.folder.path / "of").write_text(prepared.config.ragen.run.dir)
+        claimed.wait(120)
+        claimed.wait(120)
 
 
 def test_a_run_ends_with_its_command_and_is_locked_until_then(tmp_path: Path) -> None:

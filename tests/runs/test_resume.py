@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from ragen_verl.cli import app
 from ragen_verl.errors import RecipeError
+from ragen_verl.runs import lock
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.resume import changes, started
 from ragen_verl.validation.composition import compose
@@ -44,6 +46,18 @@ def test_a_run_goes_on_with_its_recipe_and_overrides(folder: RunFolder, monkeypa
     done, calls = resume(folder, monkeypatch=monkeypatch)
     assert done.exit_code == 0, done.output
     assert calls[0][:2] == ("nano/frozen_lake", ["trainer.save_freq=7", f"ragen.run.dir={folder.path}"])
+
+
+def test_what_an_episode_can_need_is_told_before_it_goes_on(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    done, _ = resume(folder, monkeypatch=monkeypatch)
+    assert "An episode of FrozenLake can need" in done.stderr and "5 of 5 turns fit" in done.stderr
+
+
+def test_a_run_that_is_alive_is_refused_by_its_process(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lock.taken(folder.path):
+        done, calls = resume(folder, monkeypatch=monkeypatch)
+    assert done.exit_code == 2 and not calls
+    assert str(folder.path) in done.stderr and f"(process {os.getpid()} on " in done.stderr
 
 
 def test_other_settings_are_shown_and_need_a_yes(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,19 @@ def test_no_run_starts_while_one_of_them_is_wrong(file: Path, tmp_path: Path) ->
     assert not (tmp_path / "runs").exists()
 
 
+def test_what_an_episode_can_need_is_told_once_a_variant(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = SWEEP.replace("b: [algorithm=starpo_s]", "'b[i]': [ragen.rollout.max_turns=12]")
+    assert long != SWEEP and file.write_text(long)
+    monkeypatch.setattr(sweeps, "train", lambda *run: 1)
+    done = CliRunner().invoke(app, ["sweep", str(file), "--runs", str(tmp_path / "runs")])
+    told = [line.partition(": An episode of FrozenLake can need ")[::2] for line in done.stderr.splitlines()]
+    assert [name for name, _ in told] == ["a", "b[i]"]
+    assert "5 of 5 turns fit" in told[0][1] and "of 12 turns fit" in told[1][1]
+    assert "two 2/4: b[i], seed 1" in done.stdout
+
+
 def test_finished_runs_are_not_run_again(file: Path, tmp_path: Path) -> None:
     sweep = Sweep.read(file)
     for _, seed, folder in sweep.runs(tmp_path / "runs"):

@@ -85,7 +85,7 @@ def bench(
     (folder / "results.md").write_text(markdown(found, title) + "\n".join(["", *(f"- {one}" for one in lines), ""]))
     console().print(table(found, title))
     for sentence in (*lines, *comparisons(found), *remarks(found)):
-        console().print(sentence, markup=False, soft_wrap=True)
-    console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.", markup=False)
+        console().print(sentence, soft_wrap=True)
+    console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.")
     if any(one["failed"] for one in scores.values()):
         raise typer.Exit(1)

@@ -77,6 +77,4 @@ def collect(
     }
     count = write(({**chat, LAST_ONLY: last_only} for chat in sft(records)), note, out)
     solved = sum(one["success"] for one in records) / len(records)
-    console().print(
-        f"{count} chats written to {out}; {solved:.1%} of the episodes succeeded.", markup=False, soft_wrap=True
-    )
+    console().print(f"{count} chats written to {out}; {solved:.1%} of the episodes succeeded.", soft_wrap=True)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TextIO
 
 import typer
-from rich.console import Console
 
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
@@ -89,10 +88,10 @@ def convert(
     if not count:
         only = f", and {held_out} held-out ones are left out: --split val takes them" if held_out else ""
         raise RecipeError(f"{path} gave no {what}: no trajectory fits the options{only}.")
-    console().print(f"{count} {what} written to {out or endpoint}.", markup=False, soft_wrap=True)
+    console().print(f"{count} {what} written to {out or endpoint}.", soft_wrap=True)
     if learnt and split in _HELD_OUT:
         told = f"These are held-out episodes ({split}): on them a model that learns from this file cannot be evaluated."
-        Console(stderr=True, highlight=False, emoji=False).print(told, style="yellow", markup=False, soft_wrap=True)
+        console(stderr=True).print(told, style="yellow", soft_wrap=True)
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
 from ragen_verl.cli.console import console
 from ragen_verl.cli.env_arguments import ID, KWARGS, parse_kwargs
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_environment"]
 
-_MARKS = {"kept": "[green]kept[/]", "broken": "[bold red]broken[/]", "not checked": "[yellow]not checked[/]"}
+_STYLES = {"kept": "green", "broken": "bold red", "not checked": "yellow"}
 
 
 def check_environment(
@@ -48,7 +48,7 @@ def check_environment(
 
     sizes: dict[str, Any] = {"limit": limit} | ({"episodes": episodes} if episodes else {})
     profile = dataclasses.replace(QUICK if quick else FULL, **sizes)
-    with Console(stderr=True, emoji=False).status("building it ...") as status:
+    with console(stderr=True).status("building it ...") as status:
         report = check(
             Subject.of(id, **parse_kwargs(kwargs or [])),
             profile,
@@ -69,7 +69,7 @@ def _shown(status: Status) -> Callable[[str, int], None]:
     lines: set[str] = set()
 
     def progress(rule: str, calls: int) -> None:
-        status.update(f"{rule} ... {calls:,} calls")
+        status.update(Text(f"{rule} ... {calls:,} calls"))
         if not sys.stderr.isatty() and rule not in lines:
             lines.add(rule)
             typer.echo(f"{rule} ...", err=True)
@@ -82,22 +82,22 @@ def _show(out: Console, report: Report) -> None:
     from ragen_lab.checker.rules import describe
 
     arguments = "".join(f" {key}={value}" for key, value in report.kwargs.items())
-    out.print(f"[bold]{escape(report.label)}[/]{escape(arguments)}\n")
+    out.print(Text.assemble((report.label, "bold"), arguments, "\n"))
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, verdict in report.rules.items():
-        table.add_row(name, _MARKS[verdict.word], escape(verdict.unchecked or describe(name)))
+        table.add_row(name, Text(verdict.word, _STYLES[verdict.word]), verdict.unchecked or describe(name))
         for problem in verdict.problems:
-            table.add_row("", "", f"[red]{escape(problem)}[/]")
+            table.add_row("", "", Text(problem, "red"))
     out.print(table)
     out.print()
     _facts(out, report.facts)
     for note in report.notes:
-        out.print(f"[yellow]{escape(note)}[/]")
-    broken = f"[bold red]Broken: {', '.join(report.broken)}.[/]"
-    out.print("[green]No rule is broken.[/]" if report.ok else broken)
+        out.print(note, style="yellow")
+    broken = f"Broken: {', '.join(report.broken)}."
+    out.print("No rule is broken." if report.ok else broken, style="green" if report.ok else "bold red")
 
 
 def _facts(out: Console, facts: dict[str, Any]) -> None:
@@ -118,7 +118,7 @@ def _facts(out: Console, facts: dict[str, Any]) -> None:
         table.add_row("speed", f"{facts['steps_per_second']:,.0f} steps a second, built in {times['build']:.3g} ms")
     if "tokens" in facts:
         words = "an observation {mean:.0f} on average, {max} at most; the first prompt {first_prompt}"
-        table.add_row(f"tokens ({escape(facts['tokens']['tokenizer'])})", words.format(**facts["tokens"]))
+        table.add_row(f"tokens ({facts['tokens']['tokenizer']})", words.format(**facts["tokens"]))
     if table.row_count:
         out.print(table)
         out.print()

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 
 from ragen_verl.cli.console import console
 from ragen_verl.cli.recipes import composed
@@ -96,8 +95,8 @@ def evaluate(
     (folder / "results.md").write_text(markdown(found, title))
     console().print(table(found, title))
     for sentence in (*comparisons(found), *remarks(found)):
-        console().print(sentence, markup=False, soft_wrap=True)
-    console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.", markup=False)
+        console().print(sentence, soft_wrap=True)
+    console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.")
     if any(one["excluded"] for environments in found["policies"].values() for one in environments.values()):
         raise typer.Exit(1)
 
@@ -128,7 +127,7 @@ def _decisive(ragen: Any) -> str:
 
 def asked(text: str) -> str:
     """Show a text to the person at the keyboard and return the answer."""
-    console().print(text, markup=False)
+    console().print(text)
     return typer.prompt("actions")
 
 
@@ -145,7 +144,7 @@ def bar(name: str) -> Iterator[Callable[[int, int], None]]:
     )
 
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    shown = (TextColumn(one) if isinstance(one, str) else one for one in columns)
-    with Progress(*shown, console=Console(stderr=True, emoji=False)) as display:
+    shown = (TextColumn(one, markup=False) if isinstance(one, str) else one for one in columns)
+    with Progress(*shown, console=console(stderr=True)) as display:
         task = display.add_task(name, total=None)
         yield lambda done, total: display.update(task, completed=done, total=total)

@@ -30,4 +30,4 @@ def export(
     target = out or folder.path / "exports" / find(folder, checkpoint).name
     with waiting("verl merges the shards (a quarter of a minute, and longer for a large model) ..."):
         write(folder, checkpoint, target)
-    console().print(f"Written to {target}.", markup=False, soft_wrap=True)
+    console().print(f"Written to {target}.", soft_wrap=True)

@@ -82,16 +82,16 @@ def gate(
     else:
         console().print(gates.table(found, title))
         for one in worse:
-            console().print(f"Degraded: {one.sentence()}", style="red", markup=False, soft_wrap=True)
+            console().print(f"Degraded: {one.sentence()}", style="red", soft_wrap=True)
         if few := [f"{one.measure} in {one.cohort} ({one.states})" for one in found if one.outcome == gates.FEW]:
-            console().print(f"Not compared, for too few states that have it: {', '.join(few)}.", markup=False)
+            console().print(f"Not compared, for too few states that have it: {', '.join(few)}.")
         for side, counts in absent.items():
             if any(counts.values()):
                 failed, broken = counts["excluded"], counts["broken_lines"]
                 told = f"{failed} episodes that environment or engine failed, {broken} lines that are no record"
-                console().print(f"Left out of the {side}: {told}.", markup=False, style="yellow")
+                console().print(f"Left out of the {side}: {told}.", style="yellow")
         if not worse:
-            console().print(f"Nothing is worse, at {limits.confidence:.0%} confidence over all measures.", markup=False)
+            console().print(f"Nothing is worse, at {limits.confidence:.0%} confidence over all measures.")
     raise typer.Exit(1 if worse else 0)
 
 

@@ -69,9 +69,9 @@ def leaderboard(
         typer.echo(json.dumps(found, indent=2))
         return
     if not records:
-        console().print(f"{out} holds no results of these settings: add --policy.", markup=False)
+        console().print(f"{out} holds no results of these settings: add --policy.")
         return
     console().print(boards.table(found))
     for sentence in boards.remarks(found):
-        console().print(sentence, markup=False, soft_wrap=True)
-    console().print(f"Written to {out}: leaderboard.json, leaderboard.md.", markup=False)
+        console().print(sentence, soft_wrap=True)
+    console().print(f"Written to {out}: leaderboard.json, leaderboard.md.")

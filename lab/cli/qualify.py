@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ragen_verl.cli.console import console
 from ragen_verl.errors import RecipeError
@@ -62,11 +62,11 @@ def qualify(
     kit, screen = Kit(out, device, minutes), console()
 
     def said(one: Outcome) -> None:
-        colour = _COLOURS[one.status]
-        screen.print(f"[{colour}]{one.status}[/] {one.part} ({one.seconds:.0f} s): {escape(one.sentence)}")
+        head = (str(one.status), _COLOURS[one.status])
+        screen.print(Text.assemble(head, f" {one.part} ({one.seconds:.0f} s): {one.sentence}"))
 
     try:
-        with screen.status(f"{', '.join(parts)} on {device} ..."):
+        with screen.status(Text(f"{', '.join(parts)} on {device} ...")):
             kit.run(parts, said)
     except KeyboardInterrupt:
         screen.print("Stopped: what was finished is kept.")
@@ -80,11 +80,10 @@ def qualify(
             table.add_column(column, no_wrap=True)
         table.add_column("what was found")
         for one in kit.outcomes():
-            table.add_row(
-                one.part, f"[{_COLOURS[one.status]}]{one.status}[/]", f"{one.seconds:.0f}", escape(one.sentence)
-            )
+            status = Text(str(one.status), _COLOURS[one.status])
+            table.add_row(one.part, status, f"{one.seconds:.0f}", one.sentence)
         screen.print(table)
-        screen.print(f"{out / 'qualify.html'} and {out / 'qualify.json'}", markup=False, soft_wrap=True)
+        screen.print(f"{out / 'qualify.html'} and {out / 'qualify.json'}", soft_wrap=True)
     raise typer.Exit(int(any(one.status is Status.FAIL for one in kit.outcomes())))
 
 

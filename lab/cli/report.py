@@ -33,5 +33,5 @@ def report(
     target.write_bytes(page)
     for run in read:
         for note in run.notes:
-            console().print(f"{run.name}: {note}", markup=False, soft_wrap=True)
-    console().print(f"Written to {target} ({len(page) / 1e6:.1f} MB).", markup=False, soft_wrap=True)
+            console().print(f"{run.name}: {note}", soft_wrap=True)
+    console().print(f"Written to {target} ({len(page) / 1e6:.1f} MB).", soft_wrap=True)

@@ -243,9 +243,9 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     for column in columns:
         table.add_column(column)
     for row in rows:
-        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+        table.add_row(*row)
     return table
 
 
 def _say(text: str) -> None:
-    console().print(text, markup=False, highlight=False, soft_wrap=True)
+    console().print(text, highlight=False, soft_wrap=True)

@@ -35,8 +35,8 @@ def list_runs(
     for one in records:
         if one["continue"]:
             why = f" ({one['cause']})" if one["cause"] else ""
-            console().print(f"{one['run']} is {one['state']}{why}. Go on:", markup=False, soft_wrap=True)
-            console().print(f"  {one['continue']}", markup=False, soft_wrap=True)
+            console().print(f"{one['run']} is {one['state']}{why}. Go on:", soft_wrap=True)
+            console().print(f"  {one['continue']}", soft_wrap=True)
 
 
 @group.command()

@@ -85,9 +85,9 @@ def score(
         return
     console().print(cohorts.table(found, title))
     if told := _remarks(found):
-        console().print(told, markup=False)
+        console().print(told)
     if out:
-        console().print(f"Written to {out}: scores.json, scores.md, scores.jsonl.", markup=False)
+        console().print(f"Written to {out}: scores.json, scores.md, scores.jsonl.")
 
 
 def parsed(settings: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -82,9 +82,9 @@ def show(
     for same in list(states.values())[:limit]:
         out.print(beside([episode(one, f"{read.policy} {where}".strip()) for read, one in same]))
     for note in (note for read in reads for note in read.notes):
-        out.print(note, style="yellow", markup=False)
+        out.print(note, style="yellow")
     more = f"; {limit} shown, --limit shows more" if len(states) > limit else ""
-    out.print(f"{len(found)} of {len(records)} trajectories of {where} are like this{more}.", markup=False)
+    out.print(f"{len(found)} of {len(records)} trajectories of {where} are like this{more}.")
 
 
 def _some(steps: list[int]) -> str:

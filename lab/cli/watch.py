@@ -34,7 +34,7 @@ def watch(
     pages = server(Pages(run, trajectories), host, port) if serve else None
     if pages:
         threading.Thread(target=pages.serve_forever, daemon=True).start()
-        console().print(f"http://{host}:{pages.server_port}/", markup=False)
+        console().print(f"http://{host}:{pages.server_port}/")
     try:
         _follow(run, every, forever=serve)
     except KeyboardInterrupt:
@@ -60,7 +60,7 @@ def _follow(folder: Path, every: float, forever: bool) -> None:
             else:
                 for row in run.rows:
                     if row["step"] > seen:
-                        out.print(line(run, row), markup=False, soft_wrap=True)
+                        out.print(line(run, row), soft_wrap=True)
                         seen = row["step"]
             if (run.cause() or run.state() == "finished") and not forever:
                 return

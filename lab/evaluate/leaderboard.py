@@ -17,7 +17,6 @@ from ragen_lab.evaluate.plan import Episode, episodes
 from ragen_lab.evaluate.summary import by_state, interval
 from ragen_lab.markdown import table as markdown_table
 from ragen_lab.statistics import Estimate, bounded, rate, stratified
-from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.config import RagenConfig
@@ -187,7 +186,7 @@ def table(found: Mapping[str, Any]) -> Table:
     for column in ("rank", "policy", _OVERALL, *found["board"]["environments"]):
         out.add_column(column, justify="left" if column == "policy" else "right")
     for row in _rows(found):
-        out.add_row(*(escape(cell.replace(" (", "\n(")) for cell in row))
+        out.add_row(*(cell.replace(" (", "\n(") for cell in row))
     return out
 
 

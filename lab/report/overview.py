@@ -10,7 +10,6 @@ from typing import Any
 
 from ragen_lab.report.facts import HeldOut, before_and_after, seconds, verdict
 from ragen_lab.report.reading import INTERRUPTED, Run, read_run
-from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.errors import RecipeError
@@ -82,8 +81,8 @@ def table(records: Sequence[Mapping[str, Any]]) -> Table:
     for one in records:
         rates = one["held_out"]
         out.add_row(
-            escape(one["run"]),
-            escape(one["recipe"]),
+            one["run"],
+            one["recipe"],
             one["state"],
             f"{one['step']}/{one['steps'] or '?'}",
             _rate(rates.get("best") or rates.get("before")),
@@ -156,7 +155,7 @@ def difference_tables(found: Mapping[str, Sequence[tuple[str, str, str]]], names
     for title, rows in found.items():
         out = Table(title=title, title_justify="left", title_style="bold", box=None, header_style="dim")
         for column in ("", *names):
-            out.add_column(escape(column), overflow="fold")
+            out.add_column(column, overflow="fold")
         for row in rows:
-            out.add_row(*map(escape, row))
+            out.add_row(*row)
         yield out

@@ -12,7 +12,6 @@ from ragen_lab.markdown import table as markdown_table
 from ragen_lab.score.registry import HIGHER, Evaluator
 from ragen_lab.score.saved import Played
 from ragen_lab.statistics import Estimate, bounded, grouped, mean, rate
-from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.errors import RecipeError, nearest
@@ -168,12 +167,12 @@ def _cell(found: Mapping[str, Any] | None) -> str:
 
 def table(found: Mapping[str, Any], title: str) -> Table:
     """A table for the terminal: a column for each cohort, with intervals; with many cohorts a row for each, without."""
-    out = Table(title=escape(title), box=None, header_style="bold", title_justify="left")
+    out = Table(title=title, box=None, header_style="bold", title_justify="left")
     cohorts, names = found["cohorts"], list(found["measures"])
     if len(cohorts) <= _WIDE:
         out.add_column("measure")
         for name, one in cohorts.items():
-            out.add_column(f"{escape(name)}\n{one['trajectories']} of {one['states']} states", justify="right")
+            out.add_column(f"{name}\n{one['trajectories']} of {one['states']} states", justify="right")
         for name in names:
             out.add_row(name, *(_cell(one["values"][name]) for one in cohorts.values()))
         return out
@@ -182,9 +181,7 @@ def table(found: Mapping[str, Any], title: str) -> Table:
         out.add_column(name.replace("_", "\n"), justify="right")
     for cohort, one in cohorts.items():
         values = (one["values"][name] for name in names)
-        out.add_row(
-            escape(cohort), str(one["trajectories"]), *("-" if v is None else f"{v['value']:.3f}" for v in values)
-        )
+        out.add_row(cohort, str(one["trajectories"]), *("-" if v is None else f"{v['value']:.3f}" for v in values))
     return out
 
 

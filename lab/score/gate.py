@@ -19,7 +19,6 @@ from ragen_lab.score.cohorts import Measure, State, cohorts_of, values_by_state
 from ragen_lab.score.registry import LOWER
 from ragen_lab.score.saved import Played
 from ragen_lab.statistics import Estimate, difference, mean
-from rich.markup import escape
 from rich.table import Table
 
 from ragen_verl.config.schema import Accepts, at_least
@@ -223,11 +222,11 @@ _STYLES = {DEGRADED: "bold red", IMPROVED: "green", FEW: "dim"}
 
 def table(found: Sequence[Compared], title: str) -> Table:
     """A table for the terminal."""
-    out = Table(title=escape(title), box=None, header_style="bold", title_justify="left")
+    out = Table(title=title, box=None, header_style="bold", title_justify="left")
     for column in _COLUMNS:
         out.add_column(column, justify="right" if column in _COLUMNS[2:7] else "left", no_wrap=True)
     for one in found:
-        out.add_row(*map(escape, _cells(one)), style=_STYLES.get(one.outcome))
+        out.add_row(*_cells(one), style=_STYLES.get(one.outcome))
     return out
 
 

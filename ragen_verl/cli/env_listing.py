@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ragen_verl.cli.console import console
 from ragen_verl.cli.env_arguments import spelled, summary
@@ -27,18 +27,18 @@ def list_environments() -> None:
     broken: list[tuple[str, str]] = []
     for kind, found in _families(broken).items():
         first, *others = found
-        table.add_row(f"[bold]{escape(first)}[/]", escape(summary(kind)), escape(_actions(kind)))
+        table.add_row(Text(first, "bold"), summary(kind), _actions(kind))
         for id in others:
-            table.add_row(f"  {escape(id)}", f"[dim]{escape(found[id] or 'the same')}[/]", "")
+            table.add_row(f"  {id}", Text(found[id] or "the same", "dim"), "")
     for id, error in broken:
-        table.add_row(escape(id), f"[red]{escape(error)}[/]", "")
+        table.add_row(id, Text(error, "red"), "")
     for prefix in registry.adapters():
         if prefix.startswith("http"):
             continue
-        table.add_row(f"[bold]{prefix}:NAME[/]", "an environment of that package", "")
-    table.add_row("[bold]http://HOST:PORT/ID[/]", "an environment of `ragen-verl env serve`", "")
+        table.add_row(Text(f"{prefix}:NAME", "bold"), "an environment of that package", "")
+    table.add_row(Text("http://HOST:PORT/ID", "bold"), "an environment of `ragen-verl env serve`", "")
     for fault in registry.faults():
-        table.add_row("", f"[red]{escape(fault)}[/]", "")
+        table.add_row("", Text(fault, "red"), "")
     console().print(table)
 
 

@@ -39,12 +39,12 @@ def play(
     out = console()
     try:
         state, _ = env.reset(seed=seed, options={"rollout_index": rollout_index})
-        out.print(f"[bold]{resolve(id)}[/], seed {seed}, rollout index {rollout_index}")
+        out.print(Text.assemble((resolve(id), "bold"), f", seed {seed}, rollout index {rollout_index}"))
         _explain(out, env)
         total, stop = _episode(out, env, state)
     finally:
         env.close()
-    out.print(f"Return [bold]{total:g}[/]; stop reason: [bold]{stop}[/]")
+    out.print(Text.assemble("Return ", (f"{total:g}", "bold"), "; stop reason: ", (stop, "bold")))
 
 
 def _episode(out: Console, env: Env, state: str) -> tuple[float, str]:
@@ -84,7 +84,8 @@ def _ask(out: Console, env: Env, left: int) -> str | None:
         elif (name := _named(env, said)) is not None:
             return name
         else:
-            out.print(f"[yellow]No action {said!r}.[/] Actions: {', '.join(env.actions)}", soft_wrap=True)
+            told = Text.assemble((f"No action {said!r}.", "yellow"), f" Actions: {', '.join(env.actions)}")
+            out.print(told, soft_wrap=True)
 
 
 def _obey(out: Console, env: Env, command: str) -> None:
@@ -94,7 +95,7 @@ def _obey(out: Console, env: Env, command: str) -> None:
         return
     plan = env.oracle()
     if not plan:
-        out.print("[yellow]No plan is known from here.[/]")
+        out.print("No plan is known from here.", style="yellow")
         return
     shown = plan if command == "oracle" else plan[:1]
     out.print(Text(" || ".join(shown), style="cyan"), soft_wrap=True)

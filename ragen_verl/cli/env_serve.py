@@ -58,7 +58,6 @@ def serve(
     what = ", ".join(settings.served()) if ids else f"all {len(settings.served())} environments"
     console().print(
         f"Serving {what} at http://{name}:{listener.getsockname()[1]}/ID (process {os.getpid()}); Ctrl-C ends it.",
-        markup=False,
         soft_wrap=True,
     )
     protocol = with_deadline(settings.request_seconds)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import typer
 from rich.markdown import Markdown
-from rich.markup import escape
+from rich.text import Text
 
 from ragen_verl.cli.console import console
 from ragen_verl.cli.env_arguments import ID, KWARGS, parse_kwargs, variant
@@ -38,9 +38,9 @@ def show(
     observation, _ = env.reset(seed=seed)
     out = console()
     full = resolve(id)
-    out.print(f"[bold]{escape(full)}[/]{escape(str(inspect.signature(type(env))))}")
+    out.print(Text.assemble((full, "bold"), str(inspect.signature(type(env)))))
     if variant(full):
-        out.print(f"with {variant(full)}", markup=False)
+        out.print(f"with {variant(full)}")
     out.print()
     out.print(Markdown(inspect.getdoc(type(env)) or "no description"))
     out.print()
@@ -57,5 +57,5 @@ def show(
 def _print(parts: Iterable[tuple[str, str]]) -> None:
     out = console()
     for title, text in parts:
-        out.print(f"[bold]{escape(title)}[/]")
-        out.print(f"{text}\n", markup=False, soft_wrap=True)
+        out.print(title, style="bold")
+        out.print(f"{text}\n", soft_wrap=True)

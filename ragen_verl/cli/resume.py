@@ -86,9 +86,9 @@ def confirm(prepared: Prepared, yes: bool) -> None:
             "yours, or name another folder."
         )
     out = console()
-    out.print(f"The run in {prepared.folder.path} had other settings:", markup=False, soft_wrap=True)
+    out.print(f"The run in {prepared.folder.path} had other settings:", soft_wrap=True)
     for line in listed:
-        out.print(f"  {line}", markup=False, soft_wrap=True)
+        out.print(f"  {line}", soft_wrap=True)
     if not yes and not typer.confirm("Go on with the new ones?"):
         raise RecipeError("Nothing was started.")
 
@@ -108,7 +108,7 @@ def tell(prepared: Prepared) -> None:
     ragen = prepared.config.ragen
     useless = [_SHARED] if ragen.filter.cross_fit and ragen.rollout.shared_group_rng else []
     for sentence in [*([differs] if differs else []), *useless, *(found.sentences() if found else [])]:
-        console().print(sentence, markup=False, soft_wrap=True)
+        console().print(sentence, soft_wrap=True)
 
 
 def _key(override: str) -> str:

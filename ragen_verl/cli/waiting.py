@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.text import Text
+
+from ragen_verl.cli.console import console
 
 __all__ = ["waiting"]
 
@@ -13,10 +15,10 @@ __all__ = ["waiting"]
 @contextmanager
 def waiting(sentence: str) -> Iterator[None]:
     """While open, a sentence with a spinner on the error stream; where that is no terminal, the sentence once."""
-    out = Console(stderr=True, highlight=False, emoji=False)
+    out = console(stderr=True)
     if out.is_terminal:
-        with out.status(sentence):
+        with out.status(Text(sentence)):
             yield
     else:
-        out.print(sentence, markup=False, soft_wrap=True)
+        out.print(sentence, soft_wrap=True)
         yield

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ragen_verl.diagnostics.registry import Evidence
 from ragen_verl.diagnostics.verdict import TOO_EARLY, Verdict
@@ -21,16 +21,15 @@ def verdict_table(verdict: Verdict, indicators: bool = False) -> RenderableType:
         verdict: the verdict on the run so far.
         indicators: add the indicators with their baselines.
     """
-    parts: list[RenderableType] = [f"[bold {_STYLES[verdict.status]}]{verdict.status}[/]{_sentence(verdict)}"]
+    head = Text.assemble((verdict.status, f"bold {_STYLES[verdict.status]}"), _sentence(verdict))
+    parts: list[RenderableType] = [head]
     if verdict.findings:
         table = Table(box=None, header_style="bold", pad_edge=False)
         for title in ("cause", "step", "evidence", "what to change"):
             table.add_column(title, no_wrap=title in ("cause", "step"))
         for finding in verdict.findings:
             name = finding.cause if finding.warns else f"{finding.cause} (note)"
-            table.add_row(
-                escape(name), str(finding.step), escape(_words(finding.evidence)), escape(finding.advice) or "nothing"
-            )
+            table.add_row(name, str(finding.step), _words(finding.evidence), finding.advice or "nothing")
         parts.append(table)
     if indicators and verdict.readings:
         parts.append(_indicators(verdict))
@@ -43,11 +42,11 @@ def _sentence(verdict: Verdict) -> str:
     text = f" after step {verdict.step}"
     if verdict.collapsed:
         step, evidence = verdict.collapsed
-        text += f", performance lost at step {step} ({escape(_words(evidence))})"
+        text += f", performance lost at step {step} ({_words(evidence)})"
         if not verdict.findings:
             text += ", and no indicator says why"
     if verdict.primary and verdict.primary.warns:
-        text += f", primary cause {escape(verdict.primary.cause)} since step {verdict.primary.step}"
+        text += f", primary cause {verdict.primary.cause} since step {verdict.primary.step}"
     if verdict.status == TOO_EARLY:
         text += ", there are not enough steps to compare with the first ones"
     return text + "."
@@ -64,7 +63,5 @@ def _indicators(verdict: Verdict) -> Table:
     for title in ("indicator", "what it is", "start", "now"):
         table.add_column(title, no_wrap=True, justify="right" if title in ("start", "now") else "left")
     for one in verdict.readings:
-        table.add_row(
-            escape(one.metric), escape(one.meaning), f"{one.baseline:.3g} ± {one.std:.2g}", f"{one.value:.3g}"
-        )
+        table.add_row(one.metric, one.meaning, f"{one.baseline:.3g} ± {one.std:.2g}", f"{one.value:.3g}")
     return table

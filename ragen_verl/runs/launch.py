@@ -86,7 +86,7 @@ def train(recipe: str, overrides: list[str], folder: RunFolder, console: Console
     """
     folder.make()
     with lock.taken(folder.path):
-        return _train(recipe, overrides, folder, console or Console(highlight=False, emoji=False))
+        return _train(recipe, overrides, folder, console or Console(highlight=False, emoji=False, markup=False))
 
 
 def _train(recipe: str, overrides: list[str], folder: RunFolder, console: Console) -> int:

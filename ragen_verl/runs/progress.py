@@ -11,7 +11,6 @@ from typing import Any
 
 from omegaconf import OmegaConf
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -56,7 +55,7 @@ class ProgressDisplay:
         self._log_at = folder.log_file.stat().st_size if folder.log_file.exists() else 0
         self._log_phase = _IMPORTING
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._bar = Progress(TextColumn("{task.description}"), *columns, console=console)
+        self._bar = Progress(TextColumn("{task.description}", markup=False), *columns, console=console)
         self._task = self._bar.add_task(_IMPORTING, total=None)
 
     def __enter__(self) -> ProgressDisplay:
@@ -83,7 +82,7 @@ class ProgressDisplay:
 
     def _show(self, short: str, line: str, step: int | None = None) -> None:
         if self._console.is_terminal:
-            self._bar.update(self._task, description=escape(short), completed=step, total=self._total)
+            self._bar.update(self._task, description=short, completed=step, total=self._total)
         else:
             self._console.print(line, markup=False, soft_wrap=True)
 
@@ -127,7 +126,7 @@ def result_table(folder: RunFolder) -> Table:
     then = [rows.get(summary[one].get("step"), {}) if summary.get(one) else {} for one in when]
     for env in _environments(then):
         shares = (row.get(f"{HELD_OUT}/{env}/{SUCCESS}") for row in then)
-        table.add_row(escape(f"  success in {env}"), *("-" if one is None else f"{one:.3f}" for one in shares))
+        table.add_row(f"  success in {env}", *("-" if one is None else f"{one:.3f}" for one in shares))
     if failed:
         table.add_row("failed episodes", "", "", str(failed))
     return table

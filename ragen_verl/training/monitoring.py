@@ -85,7 +85,7 @@ class TrainingMonitor:
         metrics.update(verdict.metrics() | self.rules.metrics())
         self.folder.write_verdict(verdict.record())
         if verdict.warned != before:
-            Console(width=160, emoji=False).print(verdict_table(verdict))
+            Console(width=160, emoji=False, markup=False).print(verdict_table(verdict))
         action = self.policy.decide(step, verdict, self.scores, self._saved(), rule)
         self._keep(action)
         return action.stop

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ragen_verl.errors import MissingExtra, RecipeError, adding_package
+from ragen_verl.rollout.episode import NoRoom
 
 __all__ = ["Api", "Reply", "Unusable"]
 
@@ -19,7 +20,13 @@ _OPTIONAL = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "see
 _REFUSAL = re.compile(
     r"not (be )?(support|permit|allow)|unsupported|unknown|unrecogni[sz]ed|unexpected|deprecated|only the default", re.I
 )
-_TOO_LONG = re.compile(r"context (length|window)|too (long|large)|maximum (context|model) length", re.I)
+_TOO_LONG = re.compile(r"context[ _](length|window)|too (long|large)|maximum (context|model) length", re.I)
+_NO_ROOM = re.compile(
+    r"context[ _](length|window)|maximum (context|model|input|prompt) length|"
+    r"\b(prompt|inputs?|requests?|messages?|conversation)\b.*\b(too (long|large)|longer than)",
+    re.I,
+)
+_UNUSABLE = (401, 402, 403, 404, 405)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0  # seconds between tries, as in the openai package
 
 
@@ -97,6 +104,7 @@ class Api:
 
         Raises:
             Unusable: no request can succeed.
+            NoRoom: the conversation is longer than the model's context.
             Exception: this one failed, whatever was tried.
         """
         return await self._ask(lambda client: client.chat.completions.create, _message, messages=messages, **arguments)
@@ -124,12 +132,16 @@ class Api:
             try:
                 reply = read(await route(self._current())(model=self.model, **sent))
             except self._openai.APIStatusError as error:
-                if error.status_code in (401, 403, 404):
+                said = f"{error.code} {error.message}"
+                if error.status_code in _UNUSABLE or "insufficient_quota" in said:
                     raise Unusable(self._refused(error)) from error
-                if error.status_code not in (400, 422):
+                if error.status_code not in (400, 413, 422):
                     raise
-                if "max_tokens" in sent and not whole_context and _TOO_LONG.search(error.message):
+                limited = any(name.startswith("max_") for name in sent)
+                if limited and _TOO_LONG.search(said):
                     whole_context = True  # more was asked for than fits beside this prompt
+                elif not limited and _NO_ROOM.search(said):
+                    raise NoRoom(said) from error
                 elif name := self._refused_argument(error, sent):
                     self.left_out += [name] * (name not in self.left_out)
                 else:
@@ -169,7 +181,9 @@ class Api:
     def _refused(self, error: Any) -> str:
         """A refusal of every request, in a sentence."""
         advice = "check its name and the address"
-        if error.status_code in (401, 403):
+        if error.status_code == 402 or "insufficient_quota" in str(error.code):
+            advice = "its account has no credit left"
+        elif error.status_code in (401, 403):
             advice = "check OPENAI_API_KEY"
             if self.url is not None:
                 advice = "an address in a policy's name is asked without a key: set OPENAI_BASE_URL and OPENAI_API_KEY"
@@ -179,22 +193,24 @@ class Api:
 def _choice(reply: Any) -> Any:
     """The first choice of a completion."""
     choices = getattr(reply, "choices", None)
-    if not choices:
+    if not choices or choices[0] is None:
         raise _BadReply(f"the server's reply holds no choice: {str(reply)[:200]!r}")
     return choices[0]
 
 
 def _reply(reply: Any, choice: Any, text: str, thoughts: str = "", finish: str | None = None) -> Reply:
     usage = getattr(reply, "usage", None)
-    prompt, completion = (getattr(usage, name, None) or 0 for name in ("prompt_tokens", "completion_tokens"))
-    return Reply(text, thoughts, finish or str(choice.finish_reason or "unknown"), prompt, completion, choice)
+    counts = (getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
+    prompt, completion = (one if isinstance(one, int) else 0 for one in counts)
+    finish = finish or str(getattr(choice, "finish_reason", None) or "unknown")
+    return Reply(text, thoughts, finish, prompt, completion, choice)
 
 
 def _message(reply: Any) -> Reply:
     """Read a completion of the chat route."""
     choice = _choice(reply)
-    message = choice.message
-    if message is None:
+    message = getattr(choice, "message", None)
+    if not hasattr(message, "content"):
         raise _BadReply(f"the server's reply holds no message: {str(reply)[:200]!r}")
     thoughts = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     refusal = getattr(message, "refusal", None)

@@ -218,6 +218,8 @@ def remarks(found: Mapping[str, Any]) -> list[str]:
                     f"{where}: {one['excluded']} of {one['episodes']} episodes failed and are in no rate, the first "
                     f"with: {one['error']}. The same command plays again those that the server failed."
                 )
+            if full := round(one["stops"].get("context_full", 0) * one["episodes"]):
+                out.append(f"{where}: {full} of {one['episodes']} episodes ended early, the model's context was full.")
             total = sum(one["finishes"].values())
             ends = [f"{one['finishes'][end]} {said}" for end, said in _ENDS.items() if end in one["finishes"]]
             if ends:

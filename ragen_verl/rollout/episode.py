@@ -26,7 +26,7 @@ from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn, plain
 if TYPE_CHECKING:
     from ragen_verl.env.core import Env
 
-__all__ = ["Generate", "Generation", "Limits", "play"]
+__all__ = ["Generate", "Generation", "Limits", "NoRoom", "play"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,11 @@ class Generation(NamedTuple):
 
 
 Generate = Callable[[list[int], int], Awaitable[Generation]]
-"""The engine: (all ids so far, the highest number of new ids) -> its sample."""
+"""The engine: (all ids so far, the highest number of new ids) -> its sample. It may raise `NoRoom`."""
+
+
+class NoRoom(Exception):
+    """What an engine raises that alone knows its context: nothing fits beside this prompt."""
 
 
 _FULL = Full()
@@ -193,11 +197,11 @@ class _Episode:
             if number == 1:
                 self.trajectory.prompt_ids = prompt
             room = self.limits.room(prompt)
-            if not room:
+            turn = await self._sample(state, prompt, room) if room else None
+            if turn is None:
                 self.trajectory.stop_reason = StopReason.CONTEXT_FULL
                 self.unfitting = self.protocol.max_turns - number + 1
                 return
-            turn = await self._sample(state, prompt, room)
             turn.user, turn.shown_from = self.chat.shown(prompts.user), prompts.shown_from
             stop = await self._act(turn, actions_left)
             actions_left -= len(turn.executed)
@@ -217,11 +221,13 @@ class _Episode:
         if self.unfitting and (played := self.trajectory.turns):
             played[-1].penalty += self.unfitting * min(self.protocol.format_penalty, self.trajectory.ret / len(played))
 
-    async def _sample(self, state: str, prompt: list[int], max_tokens: int) -> Turn:
-        """Ask the engine for one response and read it."""
+    async def _sample(self, state: str, prompt: list[int], max_tokens: int) -> Turn | None:
+        """Ask the engine for one response and read it; None where it has no room for one."""
         started = time.perf_counter()
         try:
             sampled = await self.generate(prompt, max_tokens)
+        except NoRoom:
+            return None
         except Exception as error:
             raise _Failure(StopReason.ENGINE_ERROR, "generate", error) from error
         finally:

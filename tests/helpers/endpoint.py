@@ -25,11 +25,11 @@ def reply(said: str | dict, finish: str = "stop") -> bytes:
 @contextmanager
 def endpoint(
     answer: str | dict | Callable[[dict], str | dict | tuple[int, dict]],
-    *faults: str,
+    *faults: str | dict | list,
     retry_after: str = RETRY_AFTER,
     finish: str = "stop",
 ) -> Iterator[tuple[str, list[dict]]]:
-    """An endpoint whose first requests fail as `faults` say, one each, and which answers all others.
+    """An endpoint whose first requests fail as `faults` say (or get one as the body), one each; it answers all others.
 
     The answer is the content or the fields of the message, or an HTTP status and the error of its body.
 
@@ -65,7 +65,9 @@ def endpoint(
             if isinstance(said, tuple):
                 status, content = said[0], json.dumps({"error": said[1]}).encode()
             else:
-                content = {"garbage": b"<html>", "no choices": b'{"choices": []}'}.get(fault, reply(said, finish))
+                broken = {"garbage": b"<html>", "no choices": b'{"choices": []}'}
+                whole = isinstance(fault, str)
+                content = broken.get(fault, reply(said, finish)) if whole else json.dumps(fault).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content)))

@@ -18,8 +18,8 @@ from ragen_verl.errors import RecipeError
 ANSWER = "<think>straight down</think><answer>Down</answer>"
 
 
-def play(url: str, folder, **sampling) -> list[dict]:
-    ragen = recipe(max_turns=2)
+def play(url: str, folder, max_turns: int = 2, **sampling) -> list[dict]:
+    ragen = recipe(max_turns=max_turns)
     policy = Endpoint("m", url, Sampling(**{"retries": 0, "timeout": 5.0, **sampling}))
     return evaluate(ragen, policy, episodes(ragen, states=3), folder, lengths=LENGTHS, settings={})
 
@@ -88,7 +88,7 @@ def test_connections_are_closed_at_the_end(tmp_path):
             assert int(url.split(":")[2].partition("/")[0]) not in open_now
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405])
 def test_the_first_refusal_of_everything_ends_it(tmp_path, status):
     with (
         endpoint(lambda body: (status, {"message": "no such thing"})) as (url, requests),
@@ -172,6 +172,61 @@ def test_more_than_fits_beside_a_prompt_is_not_asked_for(tmp_path):
     said = "'max_tokens' is too large: 400. This model's maximum context length is 256 tokens."
     with endpoint(lambda body: (400, {"message": said}) if "max_tokens" in body else ANSWER) as (url, _):
         assert not any(one["excluded"] for one in play(url, tmp_path))
+
+
+TOO_LONG = {
+    "vLLM": (400, "This model's maximum context length is 256 tokens. However, your prompt contains 300 tokens."),
+    "vLLM's engine": (400, "The decoder prompt (length 300) is longer than the maximum model length of 256."),
+    "Anthropic": (400, "prompt is too long: 300 tokens > 256 maximum"),
+    "TGI": (422, "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 256: inputs too long"),
+    "a proxy": (413, "Request Entity Too Large: the request is too large"),
+    "by code": (400, {"message": "Please shorten.", "code": "context_length_exceeded"}),
+}
+
+
+@pytest.mark.parametrize("server", TOO_LONG)
+def test_a_conversation_longer_than_the_context_ends_its_episode(tmp_path, server):
+    status, said = TOO_LONG[server]
+    error = said if isinstance(said, dict) else {"message": said}
+    with endpoint(lambda body: (status, error) if len(body["messages"]) > 3 else "<answer>none</answer>") as (url, _):
+        records = play(url, tmp_path, max_turns=4)
+    assert {(one["stop_reason"], one["excluded"], len(one["turns"])) for one in records} == {("context_full", False, 1)}
+    found = results({"m": records})
+    assert all("success" in one for one in found["policies"]["m"].values())
+    assert "the model's context was full" in remarks(found)[0]
+
+
+def test_another_value_that_is_too_large_is_no_full_context(tmp_path):
+    with endpoint(lambda body: (400, {"message": "The temperature 2.5 is too large."})) as (url, _):
+        assert {one["stop_reason"] for one in play(url, tmp_path)} == {"engine_error"}
+
+
+def test_no_credit_left_ends_it(tmp_path):
+    quota = {"message": "You exceeded your current quota.", "code": "insufficient_quota"}
+    with (
+        endpoint(lambda body: (429, quota)) as (url, requests),
+        pytest.raises(RecipeError, match="has no credit left"),
+    ):
+        play(url, tmp_path, concurrency=1, retries=0)
+    assert len(requests) == 1
+
+
+BROKEN = {
+    "a choice that is null": {"choices": [None]},
+    "a choice without a message": {"choices": [{"index": 0}]},
+    "a message that is text": {"choices": [{"index": 0, "message": "x"}]},
+    "choices that are null": {"choices": None},
+    "a list": [],
+    "an error with 200": {"error": {"message": "overloaded"}},
+}
+
+
+@pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
+def test_a_reply_of_another_form_is_asked_for_again(tmp_path, body):
+    with endpoint(ANSWER, body) as (url, requests):
+        records = play(url, tmp_path, concurrency=1, retries=1)
+    assert not any(one["excluded"] for one in records)
+    assert len(requests) == 1 + sum(len(one["turns"]) for one in records)
 
 
 @pytest.mark.parametrize(("finish", "told"), [("length", "were cut"), ("content_filter", "were stopped")])

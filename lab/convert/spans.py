@@ -158,6 +158,7 @@ def _steps(record: Record) -> Iterator[tuple[str, float, dict[str, Any]]]:
         chosen = {"action": turn["actions"], "valid": turn["valid"], "response": turn["response"]}
         yield _TOOL_CHOICE, spent - planning, {**place, **chosen}
         answered = {"observation": turn["observation"], "reward": turn["reward"], "penalty": turn["penalty"]}
+        answered |= {f"rewards.{part}": value for part, value in turn["rewards"].items()}
         yield _RESPONSE, turn["env_seconds"], {**place, "action": turn["executed"], **answered}
     last = record["turns"][-1]["observation"] if record["turns"] else None
     ended = {"stop_reason": record["stop_reason"], "success": record["success"], "reward": record["return"]}

@@ -158,6 +158,7 @@ def beside(episodes: Sequence[RenderableType]) -> RenderableType:
 
 def _turn(number: int, turn: Mapping[str, Any]) -> RenderableType:
     figures = [f"{name} {_figure(turn[name])}" for name in ("reward", "penalty", "advantage") if turn[name] is not None]
+    figures += [f"{name} {_figure(part)}" for name, part in turn["rewards"].items()]
     wrong = [("format_ok", "format wrong"), ("valid", "invalid action"), ("effective", "no effect")]
     flags = [words for name, words in wrong if not turn[name]]
     grid = Table.grid(padding=(0, 2), expand=True)
@@ -180,7 +181,7 @@ def _turn(number: int, turn: Mapping[str, Any]) -> RenderableType:
         said.append(f"\n{visible(call['name'])}{took}: ", style="cyan")
         said.append(answer, style="red" if call["error"] else "dim")
     grid.add_row(Text(visible(turn["state"])), said)
-    title = f"turn {number}, {', '.join([*figures, *flags])}"
+    title = visible(f"turn {number}, {', '.join([*figures, *flags])}")
     return Panel(grid, title=Text(title, style="yellow" if flags else ""), title_align="left", border_style="dim")
 
 

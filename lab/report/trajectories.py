@@ -53,12 +53,13 @@ def normalise(record: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
     infos = [info for info in _list(turn.get("infos")) if isinstance(info, Mapping)]
-    tokens = _tokens(turn)
+    parts, tokens = turn.get("rewards"), _tokens(turn)
     trained = _trained(tokens or {})
     return {
         **{name: _text(turn.get(name)) for name in ("user", "state", "reasoning", "prefix", "response", "observation")},
         **{name: [_text(one) for one in _list(turn.get(name))] for name in ("actions", "executed")},
         **{name: _number(turn.get(name)) for name in ("reward", "penalty")},
+        "rewards": {_text(name): _number(one) for name, one in parts.items()} if isinstance(parts, Mapping) else {},
         **{name: bool(turn.get(name, True)) for name in ("format_ok", "valid", "effective")},
         "response_tokens": int(_number(turn.get("response_tokens")) or 0),
         "infos": {key: _text(value) for info in infos for key, value in info.items() if key not in _USUAL},

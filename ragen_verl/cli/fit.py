@@ -12,6 +12,7 @@ from ragen_verl.config import RagenConfig
 from ragen_verl.env import make, registry
 from ragen_verl.env.hosting.process import EnvProcesses
 from ragen_verl.env.hosting.threads import EnvWorkers
+from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.validation.model import tokenizer_of
@@ -27,6 +28,9 @@ def fit(config: DictConfig) -> str | None:
 
     Args:
         config: verl's whole configuration, checked and resolved.
+
+    Raises:
+        RecipeError: the first prompt of an environment is longer than prompts may be.
     """
     tokenizer = tokenizer_of(config, local=True)
     if tokenizer is None:
@@ -40,6 +44,12 @@ def fit(config: DictConfig) -> str | None:
         return None
     name = max(sizes, key=lambda one: max(map(sum, sizes[one])))
     rollout, response = config.actor_rollout_ref.rollout, ragen.rollout.response_length
+    for one, ((first, _), *_) in sizes.items():
+        if first > rollout.prompt_length:
+            raise RecipeError(
+                f"The first prompt of {one} has {first} tokens but data.max_prompt_length is {rollout.prompt_length}: "
+                "raise it."
+            )
     context = min(rollout.max_model_len or _ENDLESS, rollout.prompt_length + rollout.response_length)
     longest = rollout.prompt_length if ragen.rollout.chat_context().row_per_turn else context
     fitting = sum(prompt <= longest and prompt + answer <= context for prompt, answer in sizes[name])

@@ -43,6 +43,7 @@ _REFUSED = 2  # exit code of a refused recipe
 # key -> the value that a recipe with a ragen block needs, for this package's trainer, dataset and agent loop
 _PLUGIN_KEYS = {
     "trainer.use_v1": True,
+    "transfer_queue.enable": True,
     "data.train_files": "env://train",
     "data.val_files": "env://val",
     "data.shuffle": False,

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from ragen_verl.cli import app
 from ragen_verl.cli.fit import fit
+from ragen_verl.errors import RecipeError
 from ragen_verl.validation.composition import compose
 
 TOLD = re.compile(r"An episode of (\S+) can need (\d+) tokens, the context is (\d+): (\d+) of (\d+) turns fit")
@@ -31,6 +32,13 @@ def test_turns_that_do_not_fit_are_counted():
     assert turns == 12 and fitting < turns and need > context
     _, _, _, more, _ = told("ragen.rollout.max_turns=12", f"data.max_response_length={need - 200}")
     assert more == 12
+
+
+def test_a_first_prompt_longer_than_prompts_may_be_is_refused():
+    with pytest.raises(RecipeError, match=r"FrozenLake has \d+ tokens but data.max_prompt_length is 5:"):
+        told("data.max_prompt_length=5")
+    done = CliRunner().invoke(app, ["train", "nano/frozen_lake", "data.max_prompt_length=5", "ragen.run.dir=x"])
+    assert done.exit_code == 2 and "data.max_prompt_length is 5: raise it." in done.stderr
 
 
 def test_a_window_needs_no_more_with_more_turns():

@@ -244,6 +244,7 @@ def test_megatron_and_lora_are_what_they_say(tiny_model: str) -> None:
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=0", "ppo_micro_batch_size_per_gpu is 0"),
         ("trainer.n_gpus_per_node=3", "cannot share"),
         ("trainer.total_training_steps=null", "needs a number of steps"),
+        ("transfer_queue.enable=false", "transfer_queue.enable is False but a recipe with a ragen block needs True"),
         ("trainer.v1.trainer_mode=sync", "ragen_sync"),
         ("critic.enable=false", "gae needs values"),
         ("actor_rollout_ref.actor.clip_ratio_low=0.3", "other way round"),

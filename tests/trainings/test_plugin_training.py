@@ -13,8 +13,11 @@ import pytest
 from doc_pages import with_site
 from driver import trained
 from paths import ROOT
+from typer.testing import CliRunner
 
+from ragen_verl.cli import app
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.trajectories import read_file
 
 pytestmark = pytest.mark.train
 
@@ -45,14 +48,32 @@ def whole_return(token_level_rewards, response_mask, index, config, **_):
     advantages = token_level_rewards.sum(dim=1, keepdim=True) * response_mask
     return advantages, advantages
 """
+REWARDS = """
+from ragen_verl import reward
 
+
+@reward("brevity")
+def brevity(trajectory):
+    return {"short": [-len(turn.text) / 1000 for turn in trajectory.turns], "turns": -float(len(trajectory.turns))}
+
+
+@reward("tidy")
+def tidy(trajectory):
+    return {"valid": [float(turn.valid) for turn in trajectory.turns]}
+"""
+PARTS = ("environment", "brevity/short", "brevity/turns", "tidy/valid")
 
 RAGEN_VERL = Path(sys.executable).with_name("ragen-verl")
 
 
 @pytest.fixture(scope="module")
-def example(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
-    """The example package installed and trained by name; on adapters, beside the model without them."""
+def example(run: RunFolder) -> list[dict]:
+    return run.rows()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The example package installed and trained by name; on adapters, with two rewards beside the environment's."""
     folder = tmp_path_factory.mktemp("example")
     environment = with_site(folder / "site")
     pip = [sys.executable, "-m", "pip", "install", str(ROOT / "examples" / "my_algorithm")]
@@ -67,13 +88,17 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> list[dict]:
         "actor_rollout_ref.actor.kl_loss_coef=0.001",
         "actor_rollout_ref.actor.kl_loss_type=low_var_kl",
         "ragen.diagnostics.mismatch.bypass_freq=1",
+        "ragen.plugins=[rewards.py]",
+        "ragen.rewards.brevity.weight=0.1",
+        "ragen.rewards.tidy.weight=0.01",
     ]
+    (folder / "rewards.py").write_text(REWARDS)
     command = [RAGEN_VERL, "train", "nano/frozen_lake", *SMALL, *overrides, "ragen.run.dir=run"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=550)
     run = RunFolder(folder / "run")
     assert done.returncode == 0, done.stdout + done.stderr + run.log_file.read_text()[-6000:]
     assert str(run.path) in done.stdout.replace("\n", "")
-    return run.rows()
+    return run
 
 
 def test_train_makes_both_steps(example: list[dict]) -> None:
@@ -93,6 +118,20 @@ def test_adapters_reach_engine_and_leave_the_reference(example: list[dict]) -> N
     for row in example:
         assert row["mismatch/max"] < 1e-4
         assert abs(row["actor/kl_loss"]) < 1e-6  # new adapters do nothing, nor does the first update of a warm-up
+
+
+def test_two_rewards_are_trained_on_logged_and_shown_by_their_parts(run: RunFolder) -> None:
+    for row in run.rows():
+        played = list(read_file(run.trajectories("train") / f"{row['step']:06d}.jsonl"))
+        for part in PARTS:
+            each = [sum(turn["rewards"][part] for turn in one["turns"]) for one in played]
+            assert row[f"train/FrozenLake/reward/{part}"] == pytest.approx(sum(each) / len(each)), part
+        for one in played:
+            paid = sum(sum(turn["rewards"].values()) + turn["penalty"] for turn in one["turns"])
+            assert one["return"] == pytest.approx(paid)
+            assert sum(turn["rewards"]["brevity/turns"] for turn in one["turns"]) == -0.1 * len(one["turns"])
+    shown = CliRunner().invoke(app, ["show", str(run.path), "--step", "1", "-n", "1"], env={"COLUMNS": "200"})
+    assert all(f"{part} " in shown.stdout for part in PARTS), shown.output
 
 
 @pytest.mark.slow

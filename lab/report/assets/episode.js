@@ -95,7 +95,7 @@ function drawCall(call) {
 }
 
 function drawTurn(turn, place, differs, words) {
-  const figures = [['reward', turn.reward], ['penalty', turn.penalty || null], ['advantage', turn.advantage], ['tokens', turn.response_tokens]];
+  const figures = [['reward', turn.reward], ...Object.entries(turn.rewards || {}), ['penalty', turn.penalty || null], ['advantage', turn.advantage], ['tokens', turn.response_tokens]];
   const flags = [[turn.format_ok, 'format wrong'], [turn.valid, 'invalid action'], [turn.effective || !turn.valid, 'no effect']];
   const actions = (turn.actions || []).map((action, at) =>
     h('span', { class: at < (turn.executed || []).length ? 'action' : 'action skipped', title: at < (turn.executed || []).length ? 'executed' : 'not executed' }, ...shown(action, asked.query)));

@@ -9,15 +9,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import openai
 import pytest
 import yaml
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from omegaconf import DictConfig, OmegaConf
 from ragen_lab.convert.export import card, checkpoints, find, step_of
 from ragen_lab.convert.template import as_trained, with_beginning
+from ragen_lab.evaluate.endpoint import Endpoint, Sampling
 from ragen_lab.evaluate.plan import episodes
 from ragen_lab.evaluate.policies import Scripted
 from ragen_lab.evaluate.runner import evaluate
+from ragen_lab.evaluate.server import NAME, serving
+from ragen_lab.evaluate.summary import results
 from saved_checkpoints import cut, save
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -92,6 +96,28 @@ def test_the_cards_call_gives_valid_answers(exported):
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=out, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert protocol.parse(done.stdout).format_ok, done.stdout
+
+
+@pytest.mark.slow
+def test_vllm_answers_the_exported_model_as_its_card_says(exported, tmp_path):
+    out, config, asked = exported
+    config = OmegaConf.merge(config, {"ragen": {"rollout": {"max_turns": 12}}})
+    ragen = RagenConfig.from_omegaconf(config)
+    protocol = ragen.rollout.chat_protocol()
+    with serving(out, dtype="float32", max_model_len=400) as url:
+        client = openai.OpenAI(base_url=url, api_key="none")
+        replies = [client.chat.completions.create(model=NAME, messages=one, temperature=0) for one in asked]
+        assert all(protocol.parse(one.choices[0].message.content).format_ok for one in replies)
+        assert {one.choices[0].finish_reason for one in replies} == {"stop"}
+        sampling = Sampling(response_length=4096, concurrency=4)  # more than its context has
+        settings = {"lengths": (200, 600), "settings": {}}
+        plan = episodes(ragen, states=12)
+        records = evaluate(ragen, Endpoint(NAME, url, sampling), plan, tmp_path / "api", **settings)
+        found = results({"api": records})["policies"]["api"]["val/FrozenLake"]
+        assert found["excluded"] == 0 and found["valid_actions"] > 0.9 and set(found["finishes"]) <= {"stop", "length"}
+        assert found["stops"].get("context_full"), found["stops"]
+        with pytest.raises(RecipeError, match=r"another cannot be asked at .*404"):
+            evaluate(ragen, Endpoint("another", url, sampling), plan, tmp_path / "none", **settings)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,16 @@ def test_every_thing_that_happened_is_a_step() -> None:
                    "reward": pytest.approx(0.4)}  # fmt: skip
 
 
+def test_the_parts_of_a_reward_are_attributes_of_the_response() -> None:
+    rewarded = record()
+    rewarded["turns"][1]["rewards"] = {"environment": 0.5, "brevity/short": -0.25}
+    first, second = of_kind(exported(rewarded), "environment_response")
+    assert {name: value for name, value in second.items() if name.startswith("rewards.")} == {
+        "rewards.environment": 0.5, "rewards.brevity/short": -0.25,
+    }  # fmt: skip
+    assert not any(name.startswith("rewards.") for name in first)
+
+
 def test_a_trajectory_is_one_trace_with_its_steps_below_it() -> None:
     found = exported(record(), record(8))
     roots = [one for one in found if one.name == "agent.trajectory"]

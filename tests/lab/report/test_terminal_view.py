@@ -46,6 +46,16 @@ def test_an_episode_is_shown_turn_by_turn() -> None:
     assert "Right || Down" in text and "state 3 of seed 0" in text
 
 
+def test_the_parts_that_an_episode_is_rewarded_for_stand_beside_the_environments() -> None:
+    record = trajectory(3, 0, 0).record()
+    record["turns"][1]["rewards"] = {"environment": 0.5, "brevity/short": -0.25, "[red]\x1b": None}
+    text = printed(episode(normalise(record), "train step 3"), width=200)
+    assert "turn 2, reward 1, penalty 0, environment 0.5, brevity/short -0.25, [red]\\x1b -" in text
+    assert "turn 1, reward 0, penalty 0" in text and text.count("brevity") == 1
+    record["turns"][1]["rewards"] = [1]
+    assert normalise(record)["turns"][1]["rewards"] == {}
+
+
 def test_text_of_a_model_does_not_steer_or_style_the_terminal() -> None:
     record = trajectory(1, 1, 1, said=lambda *_: "[bold red]x[/] \x1b[31m\u202e\x9b2J").record()
     record["env"] = record["error"] = record["stop_reason"] = "[red]\x1b]0;title\x07"

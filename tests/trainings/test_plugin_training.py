@@ -130,7 +130,7 @@ def test_two_rewards_are_trained_on_logged_and_shown_by_their_parts(run: RunFold
             paid = sum(sum(turn["rewards"].values()) + turn["penalty"] for turn in one["turns"])
             assert one["return"] == pytest.approx(paid)
             assert sum(turn["rewards"]["brevity/turns"] for turn in one["turns"]) == -0.1 * len(one["turns"])
-    shown = CliRunner().invoke(app, ["show", str(run.path), "--step", "1", "-n", "1"], env={"COLUMNS": "200"})
+    shown = CliRunner().invoke(app, ["show", str(run.path), "--step", "1", "--limit", "1"], env={"COLUMNS": "200"})
     assert all(f"{part} " in shown.stdout for part in PARTS), shown.output
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
@@ -34,7 +35,7 @@ class Shared(Generic[_T]):
 
 
 _alive: WeakValueDictionary[tuple, Shared[Any]] = WeakValueDictionary()
-_recent: OrderedDict[tuple, Shared[Any]] = OrderedDict()
+_recent: OrderedDict[tuple, tuple[float, Shared[Any]]] = OrderedDict()  # with the time when it was last asked for
 _building: WeakValueDictionary[tuple, Any] = WeakValueDictionary()  # a lock for each value that is being built
 _lock = threading.Lock()  # held only while the dictionaries are used, never while a value is built
 
@@ -54,17 +55,18 @@ def share(build: Callable[..., _T], *arguments: Hashable) -> Shared[_T]:
         if found is None:
             found = Shared(source)
         with _lock:
-            _alive[source] = _recent[source] = found
+            _alive[source], _recent[source] = found, (time.monotonic(), found)
             _recent.move_to_end(source)
             while len(_recent) > _KEPT:
                 _recent.popitem(last=False)
     return found
 
 
-def release() -> None:
-    """Release the values that no instance uses."""
+def release(before: float) -> None:
+    """Release the values that no instance uses and that were last asked for before a time of `time.monotonic`."""
     with _lock:
-        _recent.clear()
+        for source in [source for source, (asked, _) in _recent.items() if asked < before]:
+            del _recent[source]
 
 
 def forget() -> None:

@@ -7,14 +7,18 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-__all__ = ["with_deadline"]
+__all__ = ["UNTIL", "with_deadline"]
+
+UNTIL = "ragen_verl.until"
+"""The key of a request's scope with the event loop's time at which its body has to be there."""
 
 
 def with_deadline(seconds: float) -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol, for `uvicorn.Config(http=...)`, with a limit for a request's headers.
+    """Return uvicorn's HTTP protocol, for `uvicorn.Config(http=...)`, with a limit for a request.
 
     A connection is closed if the headers of a request are not complete `seconds` after the connection was opened, or
-    after the first byte of a further request. The application limits the time of the body, since it can reply.
+    after the first byte of a further request. The application waits for the body until the same time (`UNTIL`), since
+    it can reply.
     """
 
     class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -38,6 +42,7 @@ def with_deadline(seconds: float) -> type[asyncio.Protocol]:
             if waits and self._deadline is None:
                 self._deadline = self.loop.call_later(seconds, self._expire)
             elif not waits and self._deadline is not None:
+                self.cycle.scope[UNTIL] = self._deadline.when()
                 self._deadline.cancel()
                 self._deadline = None
 

@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 
 from ragen_envs.common.shared import release
 from ragen_envs.serving.allowance import Allowance
+from ragen_envs.serving.deadline import UNTIL
 
 from ragen_verl.env import registry
 from ragen_verl.env.core import Env
@@ -58,10 +59,10 @@ class Settings:
         token: the bearer token that requests need; with "" they need none.
         max_sessions: the highest number of open sessions.
         idle_seconds: a session without a request for this time is closed; data that environments share, such as a
-            shop, are released when no session has been open for this time.
+            shop, are released when none was built on them for this time.
         step_seconds: the time limit of one call of an environment.
         threads: the number of threads for environments; `processes` is the number for those with that isolation.
-        request_seconds: the time in which a client has to send a request's headers, and again the body.
+        request_seconds: the time in which a client has to send a request with its body.
         max_bytes: the limit of a request's body.
         files, urls: folders and beginnings of addresses that clients may name in arguments; see `Allowance`.
 
@@ -133,7 +134,6 @@ class Sessions:
         self.ids = set(settings.served())
         self.allowance = Allowance(settings.files, settings.urls)
         self.open: dict[str, Session] = {}
-        self.emptied = time.monotonic()  # when the last session was closed
         self.threads = EnvWorkers(settings.threads)
         self.processes = EnvProcesses(settings.processes, settings.step_seconds)
 
@@ -208,7 +208,6 @@ class Sessions:
         session = self.open.pop(name, None)
         if session is None:
             return
-        self.emptied = time.monotonic()
         async with session.lock:
             if not session.closed:
                 session.closed = True
@@ -222,14 +221,13 @@ class Sessions:
             print(f"{session.id}: close: {type(error).__name__}: {error}", flush=True)
 
     async def expire(self) -> None:
-        """Close idle sessions, and release what none has used for as long; this never returns."""
+        """Close idle sessions, and release what no environment uses or asked for as long; this never returns."""
         while True:
             await asyncio.sleep(min(self.settings.idle_seconds / 4, 10.0))
             oldest = time.monotonic() - self.settings.idle_seconds
             idle = [name for name, one in self.open.items() if one.used < oldest and not one.lock.locked()]
             await asyncio.gather(*map(self.close, idle))
-            if not self.open and self.emptied < oldest:
-                release()
+            release(oldest)
 
     async def shut(self) -> None:
         """Close all sessions, the threads and the processes."""
@@ -284,10 +282,12 @@ def create_app(settings: Settings) -> FastAPI:
     async def post(id: str, name: str, call: str, request: Request) -> Response:
         if call not in _FIELDS:
             raise _Refusal(404, "request", f"there is no call {call[:20]!r}: the calls are {', '.join(_FIELDS)}")
+        until = request.scope.get(UNTIL, asyncio.get_running_loop().time() + settings.request_seconds)
         try:
-            body = await asyncio.wait_for(_body(request, call, settings.max_bytes), settings.request_seconds)
+            async with asyncio.timeout_at(until):
+                body = await _body(request, call, settings.max_bytes)
         except TimeoutError:
-            raise _Refusal(408, "request", f"the body was not there within {settings.request_seconds:g} s") from None
+            raise _Refusal(408, "request", f"it was not there within {settings.request_seconds:g} s") from None
         session = sessions.find(id, name, call, body["number"])
         return _json(*await sessions.answer(name, session, call, body))
 

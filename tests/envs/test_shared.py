@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from weakref import ref
 
@@ -55,6 +56,16 @@ def test_what_is_used_stays_and_the_rest_is_let_go():
     gc.collect()
     assert unused() is None and share(build, "used").value is used.value
     assert len(shared._recent) == shared._KEPT and not shared._building
+
+
+def test_what_was_not_asked_for_of_late_is_released_unless_it_is_used():
+    used, unused = share(build, "used"), ref(share(build, "unused").value)
+    between = time.monotonic()
+    asked = ref(share(build, "asked").value)
+    shared.release(between)
+    gc.collect()
+    assert unused() is None and asked() is not None and share(build, "used").value is used.value
+    assert BUILT == ["used", "unused", "asked"]
 
 
 def test_a_copy_is_the_same_one():

@@ -6,8 +6,11 @@ import gc
 import inspect
 import json
 import re
+import select
 import socket
+import time
 from functools import partial
+from itertools import count
 from uuid import uuid4
 from weakref import ref
 
@@ -181,22 +184,40 @@ def test_a_connection_is_not_kept_for_the_rest_of_a_late_body():
         assert reply.startswith(b"HTTP/1.1 408") and b"connection: close" in reply.lower()
 
 
+def test_headers_and_body_have_one_time_together():
+    begun, rest = BEGUN[3][:-1], BEGUN[3][-1:]
+    with serving(Settings(request_seconds=1)) as server:
+        slow = socket.create_connection(("127.0.0.1", server.port), 30)
+        slow.sendall(begun[:9])
+        time.sleep(0.35)
+        silent = socket.create_connection(("127.0.0.1", server.port), 30)
+        time.sleep(0.35)
+        slow.sendall(begun[9:] + rest)  # the headers are whole, the body has begun
+        first, _, _ = select.select([slow, silent], [], [], 30)
+        assert first == [slow], "which came first and has to go first"
+        assert slow.recv(4096).startswith(b"HTTP/1.1 408")
+        for line in (slow, silent):
+            line.close()
+
+
 def large() -> object:
     return type("Large", (), {})()
 
 
-def test_what_sessions_shared_is_released_when_none_is_open():
+def test_what_sessions_shared_is_released_when_none_uses_it():
     class Shares(Count):
         def __init__(self):
             super().__init__()
             self.large = share(large)
 
     with registering(Shares=Shares), serving(Settings(idle_seconds=0.2)) as server:
-        env = make(f"{server.url}/Shares-v0")
+        env, other = make(f"{server.url}/Shares-v0"), make(f"{server.url}/Count-v0")
         env.reset(seed=0)
         held = ref(share(large).value)
         env.close()
-        wait_for(lambda: gc.collect() >= 0 and held() is None, seconds=20)
+        seeds = count()
+        wait_for(lambda: other.reset(seed=next(seeds)) and gc.collect() >= 0 and held() is None, seconds=20)
+        other.close()
 
 
 def test_a_slow_step_is_no_slow_request():

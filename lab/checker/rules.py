@@ -32,6 +32,7 @@ from ragen_lab.checker.record import (
     plan,
 )
 from ragen_lab.checker.rules_of_play import budget, oracle, sizes, success
+from ragen_lab.checker.state import generators as hidden_generators
 from ragen_lab.checker.state import parts
 from ragen_lab.checker.texts import HOSTILE, spellings
 from ragen_lab.checker.traces import traces
@@ -221,10 +222,10 @@ def _hidden(case: Case, seed: int) -> Iterator[str]:
         if plan(first, case.calls) != plan(other, case.calls):
             yield f"rollouts 0 and {rollout_index} of seed {seed} start with different plans of oracle()"
             return
-    before = copy.deepcopy(first.np_random.bit_generator.state)
+    shared = dict(hidden_generators(first).items() & hidden_generators(begun[1, ""]).items())
     list(moves(first, chooser(seed), "", case.profile.steps, case.calls, "unasked"))
-    if first.np_random.bit_generator.state != before:
-        yield "step draws from self.np_random, which all rollouts of a group share: use self.dynamics"
+    for name, _ in sorted(shared.items() - hidden_generators(first).items()):
+        yield f"step draws from {name}, which all rollouts of a group share: use self.dynamics"
 
 
 def _same_actions(case: Case, env: Env, seed: int, rollout_index: int) -> list[Event]:

@@ -1,7 +1,8 @@
-"""The state of environments: the differences between two rollouts of a group, as far as they can be seen."""
+"""The state of environments as far as it can be seen: what differs between two of them, and their generators."""
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator, Mapping
 from types import MemberDescriptorType
@@ -13,11 +14,12 @@ from ragen_envs.adapters.randomness import GlobalRandomness
 from ragen_verl.env.core import Env
 from ragen_verl.env.hosting.session import SessionEnv
 
-__all__ = ["parts"]
+__all__ = ["generators", "parts"]
 
 _GENERATORS = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random, GlobalRandomness)
 _OWN = ("rollout_index", "_dynamics", "_reset_options", "seed", "_seed", "_np_random_seed")
 _DEEPEST = 6
+_MOST = 100  # elements of a list among which generators are looked for
 
 
 def parts(one: Env, other: Env) -> set[str]:
@@ -57,6 +59,29 @@ def _parts(one: Any, other: Any, path: str, above: frozenset[int], depth: int) -
         for name, value in mine.items():
             if name not in _OWN and name in others:
                 yield from _parts(value, others[name], f"{path}.{name}", above, depth - 1)
+
+
+def generators(env: Env) -> dict[str, bytes]:
+    """Attribute, as `self.a.b` -> state of every random generator that an environment holds."""
+    return {} if isinstance(env, SessionEnv) else dict(_generators(env, "self", frozenset(), _DEEPEST))
+
+
+def _generators(one: Any, path: str, above: frozenset[int], depth: int) -> Iterator[tuple[str, bytes]]:
+    if isinstance(one, _GENERATORS):
+        if not isinstance(one, GlobalRandomness):
+            yield path.replace("self._np_random", "self.np_random"), pickle.dumps(one)
+        return
+    if id(one) in above or depth < 0 or isinstance(one, type) or callable(one):
+        return
+    named: Iterator[tuple[str, Any]]
+    if isinstance(one, Mapping):
+        named = ((f"{path}[{key!r}]", value) for key, value in one.items())
+    elif isinstance(one, (list, tuple)):
+        named = ((f"{path}[{place}]", value) for place, value in enumerate(one[:_MOST]))
+    else:
+        named = ((f"{path}.{name}", value) for name, value in _attributes(one).items())
+    for where, value in named:
+        yield from _generators(value, where, above | {id(one)}, depth - 1)
 
 
 def _attributes(one: Any) -> dict[str, Any]:

@@ -6,7 +6,9 @@ import gc
 import os
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from ragen_lab.checker.case import Case, Unchecked
@@ -14,6 +16,7 @@ from ragen_lab.checker.case import Case, Unchecked
 __all__ = ["traces"]
 
 _RESETS = 8
+_KEPT = 1 << 18  # bytes an episode; a training plays tens of thousands
 
 
 class _Ear:
@@ -33,7 +36,7 @@ class _Ear:
 
 
 def traces(case: Case) -> Iterator[str]:
-    """Episodes print nothing, stay in the working directory and leave no open files and no threads behind."""
+    """Episodes print nothing, stay in the working directory and leave no open files, threads and memory behind."""
     if case.subject.apart:
         raise Unchecked("it is played in a process of its own")
     _play(case, 1)  # the first may import modules and fill caches
@@ -48,6 +51,8 @@ def traces(case: Case) -> Iterator[str]:
     for what, one, other in zip(("open files", "threads"), before, _held(), strict=True):
         if other - one >= _RESETS:
             yield f"{_RESETS} episodes leave {other - one} {what} behind: close them in reset and close()"
+    if (kept := _kept(case)) > _KEPT:
+        yield f"every episode keeps {kept / 1e6:.1f} MB more: forget it in reset, and share nothing that grows"
     if heard := ears[0].heard or ears[1].heard:
         yield f"an episode prints {heard[:40]!a}: a training plays thousands"
 
@@ -57,6 +62,21 @@ def _play(case: Case, resets: int) -> None:
     for seed in range(resets):
         list(case.episode(env, seed))
     case.calls.close(env)
+
+
+def _kept(case: Case) -> float:
+    """Bytes that Python and numpy hold more after each of the later episodes, at the least."""
+    env, held = case.build(), []
+    tracemalloc.start()
+    try:
+        for seed in range(_RESETS):
+            list(case.episode(env, seed))
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+        case.calls.close(env)
+    return min(other - one for one, other in pairwise(held[1:]))
 
 
 def _held() -> tuple[int, int]:

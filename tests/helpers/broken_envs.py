@@ -449,6 +449,37 @@ class SlipsWithTheGroup(Walk):
         return min(max(self.place + way, 0), self.length - 1)
 
 
+class SlipsWithItsOwn(Walk):
+    def reset(self, *, seed=None, options=None):
+        self.luck = {"of": random.Random(seed)}
+        return super().reset(seed=seed, options=options)
+
+    def moved(self, name):
+        way = (1 if name == "Right" else -1) * (self.luck["of"].random() < 0.9)
+        return min(max(self.place + way, 0), self.length - 1)
+
+
+class SlipsWithNumpys(SlipsWithItsOwn):
+    def reset(self, *, seed=None, options=None):
+        observation = super().reset(seed=seed, options=options)
+        self.luck = {"of": np.random.default_rng(seed)}
+        return observation
+
+
+class KeepsMemory(Walk):
+    kept = []  # noqa: RUF012 (that is the mistake)
+
+    def reset(self, *, seed=None, options=None):
+        self.kept.append(np.zeros(1 << 18))
+        return super().reset(seed=seed, options=options)
+
+
+class KeepsItsOwn(Walk):
+    def reset(self, *, seed=None, options=None):
+        self.kept = [*getattr(self, "kept", ()), bytearray(1 << 21)]
+        return super().reset(seed=seed, options=options)
+
+
 class OracleNeverWins(Walk):
     def oracle(self):
         return ["Left"] if super().oracle() else []

@@ -37,6 +37,7 @@ HELD_OUT = EACH_HELD_OUT * len(SHARES)
 SMALL = [
     f"trainer.total_training_steps={STEPS}",
     "trainer.save_freq=2",
+    "trainer.max_actor_ckpt_to_keep=1",
     f"trainer.test_freq={STEPS}",
     f"ragen.train.groups={GROUPS}",
     *(f"ragen.val.envs.{number}.groups={EACH_HELD_OUT}" for number in range(len(SHARES))),
@@ -209,6 +210,12 @@ def test_killed_run_goes_on_at_its_newest_checkpoint(killed: Killed, run: RunFol
         for records in (killed.again, trajectories(run, "train", KILLED))
     )
     assert ours == theirs
+
+
+def test_the_checkpoint_of_before_the_resume_is_removed_whole(run: RunFolder) -> None:
+    folders = [one.name for one in (run.path / "checkpoints").iterdir() if one.is_dir()]
+    assert folders == [f"global_step_{STEPS}"]
+    assert {"actor", "data.pt"} <= {one.name for one in (run.path / "checkpoints" / folders[0]).iterdir()}
 
 
 def test_resumed_run_knows_what_was_met_before(run: RunFolder) -> None:

@@ -47,8 +47,8 @@ def check_machine(config: DictConfig) -> None:
     check_folder(Path(config.ragen.run.dir))
 
 
-def check_folder(path: Path) -> None:
-    """Refuse the path of a run folder if it is a file, or if the folder cannot be made or written.
+def check_folder(path: Path, name: str = "ragen.run.dir") -> None:
+    """Refuse the path of a folder if it is a file, or if the folder cannot be made or written.
 
     Raises:
         RecipeError: the path is refused.
@@ -57,14 +57,12 @@ def check_folder(path: Path) -> None:
     while not there.exists():
         there = there.parent
     if not there.is_dir():
-        raise RecipeError(f"ragen.run.dir is {path} but {there} is a file: name another folder.")
+        raise RecipeError(f"{name} is {path} but {there} is a file: name another folder.")
     try:
         with TemporaryDirectory(dir=there):  # os.access says yes to root everywhere, also in /proc
             pass
     except OSError as error:
-        raise RecipeError(
-            f"ragen.run.dir is {path} but nothing can be written in {there}: name another folder."
-        ) from error
+        raise RecipeError(f"{name} is {path} but nothing can be written in {there}: name another folder.") from error
 
 
 def make_paths_absolute(config: DictConfig) -> None:
@@ -77,11 +75,18 @@ def make_paths_absolute(config: DictConfig) -> None:
 
 def _check_temporary() -> None:
     """Refuse folders for temporary files in which Ray, vLLM and the fork server cannot make their sockets."""
-    rays = os.environ.get("RAY_TMPDIR")
-    folders = {"RAY_TMPDIR": (rays, _OF_RAY)} if rays else {}
-    folders["TMPDIR"] = (gettempdir(), _OF_OTHERS if rays else _OF_RAY)
-    for name, (folder, below) in folders.items():
+    rays = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"  # as ray/_common/utils.py, which makes the folder
+    try:
+        others = gettempdir()  # of TMPDIR only if it is there
+    except FileNotFoundError as error:
+        raise RecipeError(f"{error}: set TMPDIR to a folder that can be written.") from error
+    for name, folder, below in ((rays, os.environ.get(rays, "/tmp"), _OF_RAY), ("TMPDIR", others, _OF_OTHERS)):
         longest = _SOCKET - below
+        if not os.path.isabs(folder):
+            raise RecipeError(
+                f"{name} is {folder!r}, and Ray's workers start elsewhere: set it to a folder's full path."
+            )
+        check_folder(Path(folder), name)
         if not folder.isascii() or len(folder) > longest:
             what = f"has {len(folder)} characters" if folder.isascii() else "has characters that Ray cannot read"
             raise RecipeError(

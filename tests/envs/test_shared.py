@@ -58,7 +58,7 @@ def test_what_is_used_stays_and_the_rest_is_let_go():
     assert len(shared._recent) == shared._KEPT and not shared._building
 
 
-def test_what_was_not_asked_for_of_late_is_released_unless_it_is_used():
+def test_what_is_neither_used_nor_asked_for_of_late_is_released():
     used, unused = share(build, "used"), ref(share(build, "unused").value)
     between = time.monotonic()
     asked = ref(share(build, "asked").value)

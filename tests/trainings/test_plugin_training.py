@@ -120,7 +120,7 @@ def test_adapters_reach_engine_and_leave_the_reference(example: list[dict]) -> N
         assert abs(row["actor/kl_loss"]) < 1e-6  # new adapters do nothing, nor does the first update of a warm-up
 
 
-def test_two_rewards_are_trained_on_logged_and_shown_by_their_parts(run: RunFolder) -> None:
+def test_two_rewards_are_logged_and_shown_by_their_parts(run: RunFolder) -> None:
     for row in run.rows():
         played = list(read_file(run.trajectories("train") / f"{row['step']:06d}.jsonl"))
         for part in PARTS:

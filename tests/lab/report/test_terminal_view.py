@@ -46,7 +46,7 @@ def test_an_episode_is_shown_turn_by_turn() -> None:
     assert "Right || Down" in text and "state 3 of seed 0" in text
 
 
-def test_the_parts_that_an_episode_is_rewarded_for_stand_beside_the_environments() -> None:
+def test_the_parts_of_a_reward_stand_beside_the_environments() -> None:
     record = trajectory(3, 0, 0).record()
     record["turns"][1]["rewards"] = {"environment": 0.5, "brevity/short": -0.25, "[red]\x1b": None}
     text = printed(episode(normalise(record), "train step 3"), width=200)

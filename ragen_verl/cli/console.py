@@ -26,10 +26,7 @@ TRACEBACK = "RAGEN_VERL_TRACEBACK"
 
 
 def console(stderr: bool = False) -> Console:
-    """The console of a command: as wide as the terminal; without a terminal wide enough for one line per row.
-
-    Text is printed as it is: paths and names may have brackets (`[bold]`) and colons (`:car:`).
-    """
+    """The console of a command, without markup and emoji; without a terminal wide enough for one line per row."""
     plain: dict[str, Any] = {"stderr": stderr, "highlight": False, "emoji": False, "markup": False}
     out = Console(**plain)
     return out if out.is_terminal or stderr else Console(**plain, width=200)

@@ -21,8 +21,9 @@ def verdict_table(verdict: Verdict, indicators: bool = False) -> RenderableType:
         verdict: the verdict on the run so far.
         indicators: add the indicators with their baselines.
     """
-    head = Text.assemble((verdict.status, f"bold {_STYLES[verdict.status]}"), _sentence(verdict))
-    parts: list[RenderableType] = [head]
+    parts: list[RenderableType] = [
+        Text.assemble((verdict.status, f"bold {_STYLES[verdict.status]}"), _sentence(verdict))
+    ]
     if verdict.findings:
         table = Table(box=None, header_style="bold", pad_edge=False)
         for title in ("cause", "step", "evidence", "what to change"):

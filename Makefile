@@ -15,8 +15,13 @@ GPU_TESTS := tests/test_gpu_install.py tests/test_pack.py tests/test_plugin.py t
   tests/patches tests/validation tests/doctor tests/lab/qualify tests/training
 
 # Stamps carry the hash of what was installed: a changed lock installs again, an unchanged one costs nothing, and an
-# interrupted install leaves no stamp, so that it is taken up again.
+# interrupted install leaves no stamp, so that it is taken up again. Where another install than these has changed the
+# packages, as a plain `pip install` does, the stamps go: the locks are compared again, and what was replaced is put back.
 hash = $(shell cat $(1) | sha256sum | cut -c1-12)
+packages = ls -d $(VENV)/lib/python*/site-packages/*.dist-info 2>/dev/null | sha256sum
+ifneq ($(shell $(packages)),$(shell cat $(VENV)/.packages 2>/dev/null))
+$(shell rm -f $(VENV)/.stack-* $(VENV)/.project-* $(VENV)/.dev-* $(VENV)/.slow-*)
+endif
 STACK := $(VENV)/.stack-$(call hash,requirements/cpu.lock)
 PROJECT := $(VENV)/.project-$(call hash,requirements/cpu.lock pyproject.toml setup.py)
 DEV := $(VENV)/.dev-$(call hash,requirements/cpu.lock requirements/dev.lock)
@@ -32,6 +37,7 @@ install: $(PROJECT) ## only install the CPU stack and the project into .venv
 
 add: $(PROJECT) ## add PACKAGE=... (a folder, "ragen-verl[minigrid]", a name) to .venv; what is there stays as it is
 	@$(BIN)/python requirements/add.py "$(PACKAGE)"
+	@$(packages) > $(VENV)/.packages
 
 test: lint ## what .ci/run calls: checks, then every test that is not slow
 	@$(BIN)/python -m pytest tests -m "not slow" $(PARALLEL)
@@ -103,25 +109,23 @@ $(BIN)/python:
 	echo "Python 3.11 or 3.12 is needed and was not found: install python3.11, or name one with make PYTHON=..."; \
 	exit 1
 
+stamp = @rm -f $(VENV)/.$(1)-*; touch $@; $(packages) > $(VENV)/.packages
+
 $(STACK): | $(BIN)/python
 	@$(BIN)/python requirements/install.py stack
-	@rm -f $(VENV)/.stack-*
-	@touch $@
+	$(call stamp,stack)
 
 $(PROJECT): $(STACK)
 	@$(BIN)/python requirements/install.py project
-	@rm -f $(VENV)/.project-*
-	@touch $@
+	$(call stamp,project)
 
 $(DEV): $(STACK)
 	@$(BIN)/python requirements/install.py dev
-	@rm -f $(VENV)/.dev-*
-	@touch $@
+	$(call stamp,dev)
 
 $(SLOW): $(DEV)
 	@$(BIN)/python requirements/install.py slow
-	@rm -f $(VENV)/.slow-*
-	@touch $@
+	$(call stamp,slow)
 
 $(SITE): | $(BIN)/python
 	@$(BIN)/python -m venv --clear .venv-site

@@ -26,7 +26,7 @@ import gymnasium
 import numpy as np
 from ragen_lab.checker import FULL, Subject
 from ragen_lab.checker.calls import Calls
-from ragen_lab.checker.measure import measure
+from ragen_lab.checker.costs import measure
 from ragen_lab.checker.scores import play_all
 from rich.console import Console
 from rich.table import Table

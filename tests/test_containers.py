@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragen_verl import machine
-from ragen_verl.cpu import patches
+from ragen_verl.cpu import accelerator
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_counts_without_nvidia_smi() -> None:
     assert machine.nvidia_smi() == ["NVIDIA H100"]
     assert machine.nvidia_devices() == ["nvidia0"]
-    assert patches.accelerator_present()
+    assert accelerator.accelerator_present()
 
 
 @pytest.mark.usefixtures("container")
@@ -40,4 +40,4 @@ def test_a_gpu_that_the_container_was_not_given_does_not_count(tmp_path: Path) -
 @pytest.mark.usefixtures("container")
 def test_the_users_switch_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERL_PLATFORM", "cpu")
-    assert not patches.accelerator_present()
+    assert not accelerator.accelerator_present()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ragen_verl import extensions
 from ragen_verl.errors import RecipeError
-from ragen_verl.extensions import Registry, check_options, options_of, use_files
+from ragen_verl.extensions import Registry, _modules_of, check_options, options_of, use_files
 from ragen_verl.values import Accepts, checked
 
 if TYPE_CHECKING:
@@ -232,6 +232,8 @@ def test_modules_of_the_home_are_imported_when_asked(environment: None, things: 
     (tmp_path / "things_at_home").mkdir()
     (tmp_path / "things_at_home" / "__init__.py").touch()
     written(tmp_path / "things_at_home", "one.py", REGISTRY.format(name="built in"))
-    things._home = "things_at_home"
+    written(tmp_path / "things_at_home", "two.py", REGISTRY.format(name="another"))
+    things._modules = _modules_of("things_at_home")
     assert "things_at_home" not in sys.modules
-    assert list(things) == ["built in"]
+    assert "built in" in things and "things_at_home.two" not in sys.modules
+    assert list(things) == ["built in", "another"]

@@ -13,6 +13,7 @@ from paths import ROOT
 
 sys.path.insert(0, str(ROOT / "requirements"))
 import gpu
+import install
 
 
 def test_the_lock_is_what_the_project_asks_for_on_gpus() -> None:
@@ -37,7 +38,7 @@ def test_uv_gets_what_is_set_for_pip() -> None:
             "download.timeout='3'",
         ]
     )
-    assert gpu.settings(listed) == {
+    assert install.settings(listed) == {
         "UV_FIND_LINKS": "/wheels,/more",
         "SSL_CERT_FILE": "/etc/bundle.pem",
         "UV_HTTP_TIMEOUT": "180",
@@ -48,9 +49,9 @@ def test_uv_gets_what_is_set_for_pip() -> None:
 def test_variables_that_are_set_for_uv_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UV_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_FIND_LINKS", "/of_pip")
-    assert gpu.environment()["UV_FIND_LINKS"] == "/of_pip"
+    assert install.environment()["UV_FIND_LINKS"] == "/of_pip"
     monkeypatch.setenv("UV_FIND_LINKS", "/of_uv")
-    assert gpu.environment()["UV_FIND_LINKS"] == "/of_uv"
+    assert install.environment()["UV_FIND_LINKS"] == "/of_uv"
 
 
 def fake_python(path: Path, prints: str) -> str:

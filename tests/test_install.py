@@ -112,40 +112,6 @@ def test_the_locks_suit_every_python_they_claim_to():
                 assert not wanted or package in lock.LEFT_OUT or package in dists, (name, text)
 
 
-def fake_package(site: Path, name: str = "thing") -> Path:
-    """A package as pip leaves it: two files and a RECORD with their sizes."""
-    (site / name).mkdir()
-    (site / name / "__init__.py").write_text("x = 1\n")
-    (site / name / "data,1.txt").write_text("abc")
-    info = site / f"{name}-1.0.dist-info"
-    info.mkdir()
-    (info / "RECORD").write_text(
-        f'{name}/__init__.py,sha256=a,6\n"{name}/data,1.txt",sha256=b,3\n{name}/__pycache__/x.pyc,,\n{info.name}/RECORD,,\n'
-    )
-    return info
-
-
-def test_an_intact_package_is_kept(tmp_path):
-    assert install.complete(fake_package(tmp_path))
-
-
-def test_an_interrupted_package_is_forgotten_and_others_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(install, "SITE", tmp_path)
-    kept = fake_package(tmp_path, "whole")
-    truncated, lost, unrecorded = (fake_package(tmp_path, name) for name in ("truncated", "lost", "unrecorded"))
-    (tmp_path / "truncated" / "__init__.py").write_text("x")
-    (tmp_path / "lost" / "data,1.txt").unlink()
-    (unrecorded / "RECORD").unlink()
-    install.repair()
-    assert [info.exists() for info in (kept, truncated, lost, unrecorded)] == [True, False, False, False]
-
-
-@on_cpu_stack
-def test_this_environment_is_intact():
-    broken = [info.name for info in install.SITE.glob("*.dist-info") if not install.complete(info)]
-    assert broken == []
-
-
 @pytest.fixture
 def checkout(tmp_path) -> Path:
     """A folder with what the Makefile reads, and an empty .venv."""
@@ -172,8 +138,8 @@ def run_make(checkout: Path, *arguments: str) -> str:
 
 def finish(checkout: Path, target: str) -> None:
     """Leave the stamps that a completed `make target` leaves."""
-    for stamp in re.findall(r"^touch (\S+)$", steps(checkout, target), re.MULTILINE):
-        (checkout / stamp).touch()
+    for line in re.findall(r"^rm -f .*; touch .*$", steps(checkout, target), re.MULTILINE):
+        subprocess.run(line, shell=True, check=True, cwd=checkout)
 
 
 def test_a_warm_start_installs_nothing(checkout):
@@ -192,6 +158,17 @@ def test_a_changed_lock_installs_again_and_changed_code_does_not(checkout):
     with (checkout / "requirements" / "cpu.lock").open("a") as file:
         file.write("another==1.0\n")
     assert "install.py stack" in steps(checkout, "train")
+
+
+def test_packages_that_another_install_has_changed_are_put_back(checkout):
+    site = checkout / ".venv" / "lib" / "python3.11" / "site-packages"
+    (site / "transformers-5.19.0.dist-info").mkdir(parents=True)
+    finish(checkout, "test")
+    assert "install.py" not in steps(checkout, "test")
+    (site / "transformers-5.19.0.dist-info").rename(site / "transformers-5.9.0.dist-info")
+    assert "install.py stack" in steps(checkout, "train") and "install.py dev" not in steps(checkout, "train")
+    finish(checkout, "train")
+    assert "install.py dev" in steps(checkout, "test") and "install.py stack" not in steps(checkout, "test")
 
 
 def test_tests_need_the_tools_and_training_does_not(checkout):

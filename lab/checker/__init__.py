@@ -5,7 +5,7 @@
 
 The modules are: the environment under check (`subject`), its monitored calls (`calls`), recorded episodes (`record`),
 the shared parts of the rules (`case`), the rules (`rules`, `rules_of_play`), traces in the process (`traces`), hidden
-state (`state`), another process (`other_process`), scored episodes (`scores`), times and sizes (`measure`), the outcome
+state (`state`), another process (`other_process`), scored episodes (`scores`), times and sizes (`costs`), the outcome
 (`report`). `ragen-verl env check` and `ragen_lab.testing` use it.
 """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragen_lab.checker.calls import Calls
-from ragen_lab.checker.measure import NANO
+from ragen_lab.checker.costs import NANO
 from ragen_lab.checker.profile import Profile
 from ragen_lab.checker.record import Event, episode
 from ragen_lab.checker.subject import Subject

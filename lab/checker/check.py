@@ -8,7 +8,7 @@ from functools import partial
 
 from ragen_lab.checker.calls import Broken, Calls
 from ragen_lab.checker.case import Case, Unchecked
-from ragen_lab.checker.measure import NANO
+from ragen_lab.checker.costs import NANO
 from ragen_lab.checker.profile import FULL, Profile
 from ragen_lab.checker.report import Report, Verdict
 from ragen_lab.checker.rules import IN_CALLS, RULES

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ragen_lab.checker.calls import shown
 from ragen_lab.checker.case import Case, Unchecked
-from ragen_lab.checker.measure import measure
+from ragen_lab.checker.costs import measure
 from ragen_lab.checker.record import chooser, difference, plan, random_action
 from ragen_lab.checker.scores import ENDS, play_all
 

@@ -53,8 +53,8 @@ def qualify(
         return _estimate(estimate, overrides or [], card)
     if overrides:
         raise RecipeError(f"{overrides[0]!r} changes a recipe, and only --estimate RECIPE takes one.")
+    from ragen_lab.qualify.findings import Outcome, Status
     from ragen_lab.qualify.kit import Kit, check
-    from ragen_lab.qualify.outcome import Outcome, Status
     from ragen_lab.qualify.page import render
 
     device, parts = check(device, minutes, only or [])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.rollout.record import answer, messages
+from ragen_verl.rollout.reading import answer, messages
+from ragen_verl.rollout.trajectory import Record
 
-__all__ = ["Record", "preferences", "sft"]
+__all__ = ["preferences", "sft"]
 
-Record = Mapping[str, Any]
 
 _KEPT = ("env", "seed", "rollout_index", "return", "success")
 

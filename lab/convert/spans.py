@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import urlsplit
 
 from ragen_verl.errors import MissingExtra, RecipeError, adding
+from ragen_verl.rollout.trajectory import Record
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
-__all__ = ["Record", "export", "jsonl", "otlp"]
-
-Record = Mapping[str, Any]
+__all__ = ["export", "jsonl", "otlp"]
 
 _TRAJECTORY, _STEP = "agent.trajectory", "agent.trajectory.step"
 _PLAN, _TOOL_CHOICE, _RESPONSE, _END = "plan", "tool_choice", "environment_response", "termination"

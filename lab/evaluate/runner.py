@@ -24,7 +24,8 @@ from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.trajectory import StopReason
-from ragen_verl.runs.trajectories import TASK_PROMPTS, TaskPrompts, appending, line, read_file
+from ragen_verl.runs.trajectories import read_file
+from ragen_verl.runs.writing import TASK_PROMPTS, TaskPrompts, appending, line
 
 __all__ = ["evaluate", "recorded"]
 

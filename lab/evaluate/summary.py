@@ -12,10 +12,11 @@ from ragen_lab.markdown import table as markdown_table
 from ragen_lab.statistics import Comparison, Estimate, grouped, mean, paired, pass_at_k, rate
 from rich.table import Table
 
+from ragen_verl.rollout.trajectory import Record
+
 __all__ = [
     "COLUMNS",
     "MEANS",
-    "Record",
     "by_state",
     "comparisons",
     "interval",
@@ -26,7 +27,6 @@ __all__ = [
     "table",
 ]
 
-Record = Mapping[str, Any]
 _PERCENTILES = {"median": 50, "p99": 99}
 MEANS = {
     "turns": "turns",

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
-from ragen_lab.qualify.outcome import Outcome
+from ragen_lab.qualify.findings import Outcome
 from ragen_lab.qualify.reference import Reference, compute
 from ragen_lab.qualify.shapes import Shape
 from ragen_lab.qualify.workers import (

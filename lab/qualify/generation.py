@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen_lab.qualify import memory
-from ragen_lab.qualify.outcome import Outcome
+from ragen_lab.qualify.findings import Outcome
 from ragen_lab.qualify.shapes import make
 
 __all__ = ["run"]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from ragen_lab.qualify import plan
-from ragen_lab.qualify.outcome import Outcome, Status
+from ragen_lab.qualify import timetable
+from ragen_lab.qualify.findings import Outcome, Status
 
 from ragen_verl.doctor.facts import PACKAGES, TIMEOUTS, run_probe
 from ragen_verl.errors import RecipeError, nearest
@@ -36,7 +36,7 @@ class Kit:
     Attributes:
         out: the folder: parts/, logs/, models/, runs/, qualify.json, qualify.html.
         device: "cuda" or "cpu".
-        minutes: one of `plan.MINUTES`.
+        minutes: one of `timetable.MINUTES`.
     """
 
     out: Path
@@ -68,7 +68,7 @@ class Kit:
             if before and before.status in (Status.PASS, Status.SKIPPED):
                 said(before)
                 continue
-            said(self._part(name, (limits or {}).get(name, plan.limit(name, self.minutes))))
+            said(self._part(name, (limits or {}).get(name, timetable.limit(name, self.minutes))))
 
     def file(self, name: str) -> Path:
         """The file of a part's outcome."""
@@ -76,7 +76,7 @@ class Kit:
 
     def outcomes(self) -> list[Outcome]:
         """The outcomes of the parts that were run, in the plan's order; those that were cut short are SKIPPED."""
-        found = [outcome for name in plan.PARTS if (outcome := Outcome.read(self.file(name)))]
+        found = [outcome for name in timetable.PARTS if (outcome := Outcome.read(self.file(name)))]
         for one in found:
             if one.status is Status.RUNNING:
                 one.skip("It was stopped before its end; what it had measured is kept.")
@@ -89,7 +89,7 @@ class Kit:
     def _part(self, name: str, limit: float) -> Outcome:
         gpus = _gpus(self.device)
         memory = min((gpu["memory_gb"] for gpu in gpus), default=0.0)
-        settings = plan.settings(name, self.minutes, self.device, memory)
+        settings = timetable.settings(name, self.minutes, self.device, memory)
         settings |= {"models": str(self.out / "models"), "runs": str(self.out / "runs"), "gpus": gpus}
         file, start = self.file(name), time.monotonic()
         file.unlink(missing_ok=True)
@@ -173,15 +173,15 @@ def check(device: str | None, minutes: int, only: Sequence[str]) -> tuple[str, l
     Raises:
         RecipeError: there is no such part, device or number of minutes, or no GPU.
     """
-    if minutes not in plan.MINUTES:
-        raise RecipeError(f"--minutes is {minutes}: use {', '.join(map(str, plan.MINUTES))}.")
-    if unknown := [name for name in only if name not in plan.PARTS]:
-        raise RecipeError(f"--only names {unknown[0]!r}, which is no part: {nearest(unknown[0], plan.PARTS)}")
+    if minutes not in timetable.MINUTES:
+        raise RecipeError(f"--minutes is {minutes}: use {', '.join(map(str, timetable.MINUTES))}.")
+    if unknown := [name for name in only if name not in timetable.PARTS]:
+        raise RecipeError(f"--only names {unknown[0]!r}, which is no part: {nearest(unknown[0], timetable.PARTS)}")
     device = device or ("cuda" if nvidia_smi() else "cpu")
-    if device not in plan.DEVICES:
+    if device not in timetable.DEVICES:
         raise RecipeError(f"--device is {device}: use cuda or cpu.")
     if device == "cuda" and not nvidia_smi():
         raise RecipeError(
             "--device is cuda but the driver lists no GPU: use --device cpu, or look at `ragen-verl doctor`."
         )
-    return device, [name for name in plan.PARTS if name in only or not only]
+    return device, [name for name in timetable.PARTS if name in only or not only]

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ragen_lab.qualify.outcome import Outcome
+from ragen_lab.qualify.findings import Outcome
 
 from ragen_verl.names import GRADIENT_NORM, HELD_OUT_SUCCESS, MISMATCH, SECONDS, STEP_SECONDS, TRAIN_SUCCESS
 from ragen_verl.runs.folder import RunFolder
@@ -94,7 +94,7 @@ def trained(recipe: str, overrides: list[str], path: Path) -> int:
 
 def failed(outcome: Outcome, code: int, path: Path) -> None:
     """FAIL with the run's own cause."""
-    from ragen_lab.qualify.outcome import Status
+    from ragen_lab.qualify.findings import Status
 
     from ragen_verl.runs.cause import cause
 

@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from ragen_lab.qualify import memory
 from ragen_lab.qualify.cards import CARDS
-from ragen_lab.qualify.outcome import Outcome
+from ragen_lab.qualify.findings import Outcome
 from ragen_lab.qualify.shapes import shape_of
 
 from ragen_verl.validation.composition import compose

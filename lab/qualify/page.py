@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
-from ragen_lab.qualify.plan import PARTS
+from ragen_lab.qualify.timetable import PARTS
 
 __all__ = ["cell", "points", "render"]
 

@@ -15,8 +15,8 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ragen_lab.qualify.outcome import Outcome, Status
-from ragen_lab.qualify.plan import PARTS
+from ragen_lab.qualify.findings import Outcome, Status
+from ragen_lab.qualify.timetable import PARTS
 
 from ragen_verl import switch
 

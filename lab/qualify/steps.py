@@ -13,8 +13,8 @@ from typing import Any
 from omegaconf import OmegaConf
 from ragen_lab.qualify.cards import CARDS, Card
 from ragen_lab.qualify.estimates_page import estimated
+from ragen_lab.qualify.findings import Outcome
 from ragen_lab.qualify.learning import failed, trained
-from ragen_lab.qualify.outcome import Outcome
 from ragen_lab.qualify.shapes import make
 
 from ragen_verl.names import SECONDS, STEP_SECONDS

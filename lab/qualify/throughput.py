@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 from ragen_lab.qualify import memory
-from ragen_lab.qualify.outcome import Outcome, Status
+from ragen_lab.qualify.findings import Outcome, Status
 from ragen_lab.qualify.shapes import SHAPES, make
 from ragen_lab.qualify.workers import ACTOR, Rows, actor, changed, freed, recipe
 from verl.utils.device import get_torch_device

@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from ragen_lab.qualify.outcome import Outcome, Status
+from ragen_lab.qualify.findings import Outcome, Status
 
-from ragen_verl.doctor import Facts, find, seams
-from ragen_verl.doctor.facts import PACKAGES, TIMEOUTS, machine, run_probe, unmet_requirements
+from ragen_verl.doctor import seams
+from ragen_verl.doctor.facts import PACKAGES, TIMEOUTS, Facts, machine, run_probe, unmet_requirements
+from ragen_verl.doctor.problems import find
 from ragen_verl.machine import version
 
 __all__ = ["run"]

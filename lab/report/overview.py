@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ragen_lab.report.facts import HeldOut, before_and_after, seconds, verdict
+from ragen_lab.report.about import HeldOut, before_and_after, seconds, verdict
 from ragen_lab.report.reading import INTERRUPTED, Run, read_run
 from rich.table import Table
 

@@ -17,8 +17,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
-from ragen_lab.report.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, drawings, marks
-from ragen_lab.report.facts import (
+from ragen_lab.report.about import (
     OTHER,
     PHASES,
     TESTING,
@@ -31,7 +30,8 @@ from ragen_lab.report.facts import (
     seconds,
     verdict,
 )
-from ragen_lab.report.facts import tokens_per_second as rate
+from ragen_lab.report.about import tokens_per_second as rate
+from ragen_lab.report.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, drawings, marks
 from ragen_lab.report.metrics import columns, in_order
 from ragen_lab.report.opening import variants
 from ragen_lab.report.played import comparisons, played

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +15,8 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.runs import lock
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.folder import RunFolder, mapping
-from ragen_verl.runs.trajectories import TrajectoryWarning, read_file
+from ragen_verl.runs.trajectories import read_file
+from ragen_verl.runs.writing import TrajectoryWarning
 
 __all__ = ["INTERRUPTED", "SPLITS", "Run", "all_files", "mapping_of", "read_run"]
 
@@ -163,10 +163,10 @@ def read_run(path: str | Path) -> Run:
     run.versions = mapping_of(run, folder.path / "versions.json")
     run.verdict = mapping_of(run, folder.verdict, needed=False)
     run.summary = mapping_of(run, folder.summary, needed=False)
-    rows, bad = _read_jsonl(folder.metrics) if folder.metrics.is_file() else ([], 0)
-    steps = {row["step"]: row for row in rows if isinstance(row.get("step"), int)}  # the last row of a step counts
+    rows = folder.rows()
+    steps = {row["step"]: row for row in rows}  # the last row of a step counts
     run.rows = [steps[step] for step in sorted(steps)]
-    if bad := bad + sum(not isinstance(row.get("step"), int) for row in rows):
+    if bad := _written(folder.metrics) - len(rows):
         run.note(f"metrics.jsonl: {_lines(bad)} no step (cut short or damaged) and left out.")
     if not run.rows:
         run.note("metrics.jsonl has no step yet: there are no curves.")
@@ -175,21 +175,10 @@ def read_run(path: str | Path) -> Run:
     return run
 
 
-def _read_jsonl(file: Path) -> tuple[list[dict[str, Any]], int]:
-    """The JSON objects of a file with one per line, and the number of other lines that are not empty."""
-    found, bad = [], 0
-    for line in file.read_text("utf-8", errors="replace").split("\n"):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict):
-            found.append(value)
-        else:
-            bad += 1
-    return found, bad
+def _written(file: Path) -> int:
+    """The number of lines that are not empty."""
+    text = file.read_text("utf-8", errors="replace") if file.is_file() else ""
+    return sum(bool(line.strip()) for line in text.splitlines())
 
 
 def all_files(run: Run) -> Iterator[tuple[str, int, Path]]:

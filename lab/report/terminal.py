@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from ragen_lab.report.about import duration, held_out, phases, verdict
 from ragen_lab.report.curves import PANELS, marks
-from ragen_lab.report.facts import duration, held_out, phases, verdict
 from ragen_lab.report.reading import INTERRUPTED, Run
 from ragen_lab.report.text import visible
 from ragen_lab.report.trajectories import EXCLUDED, SOLVED, finite

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from ragen_lab.reproduce.protocol import SCALES
+from ragen_lab.reproduce.experiment_protocol import SCALES
 from ragen_lab.reproduce.sweep import Sweep, packaged
 
 from ragen_verl.errors import RecipeError, nearest

@@ -7,7 +7,7 @@ from enum import Enum
 
 import numpy as np
 from ragen_lab.reproduce.estimates import Interval, mean_of_runs
-from ragen_lab.reproduce.protocol import LEVEL
+from ragen_lab.reproduce.experiment_protocol import LEVEL
 from scipy import stats
 
 __all__ = ["Band", "Decision", "best_of_flat", "direction", "level"]

@@ -19,8 +19,8 @@ from ragen_lab.reproduce.estimates import (
     stratified_bootstrap,
 )
 from ragen_lab.reproduce.exact import chance_of_a_decision
+from ragen_lab.reproduce.experiment_protocol import Comparison, ExperimentProtocol
 from ragen_lab.reproduce.measure import label, unpacked
-from ragen_lab.reproduce.protocol import Comparison, Protocol
 from ragen_lab.reproduce.survival import compare_survival, share_of_runs
 from ragen_lab.reproduce.sweep import Sweep
 
@@ -133,7 +133,7 @@ class Judgement:
     """
 
     name: str
-    protocol: Protocol
+    protocol: ExperimentProtocol
     decision: Decision
     comparisons: tuple[Judged, ...]
     levels: tuple[LevelJudged, ...]
@@ -222,7 +222,11 @@ class _Draft:
     """A comparison before the correction for the others."""
 
     def __init__(
-        self, comparison: Comparison, protocol: Protocol, runs: Mapping[str, Mapping[int, _Run]], least_seeds: int
+        self,
+        comparison: Comparison,
+        protocol: ExperimentProtocol,
+        runs: Mapping[str, Mapping[int, _Run]],
+        least_seeds: int,
     ) -> None:
         self.comparison, self.protocol = comparison, protocol
         self.statistic = protocol.statistic_of(comparison)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from ragen_lab.reproduce.experiment_protocol import Event, ExperimentProtocol, Statistic
 from ragen_lab.reproduce.outcomes import Outcomes, evaluation, held_out
-from ragen_lab.reproduce.protocol import Event, Protocol, Statistic
 from scipy import stats
 
 from ragen_verl.diagnostics.monitor import MonitorConfig, judge
@@ -29,7 +29,7 @@ class NotMeasured(Exception):
 _Rows = Sequence[Mapping[str, Any]]
 
 
-def statistics_of(protocol: Protocol) -> dict[str, Statistic]:
+def statistics_of(protocol: ExperimentProtocol) -> dict[str, Statistic]:
     """Label -> every statistic that the protocol's comparisons need."""
     found = [protocol.statistic, *(protocol.statistic_of(one) for one in protocol.comparisons)]
     return {label(one): one for one in found}
@@ -73,7 +73,7 @@ def event_step(rows: _Rows, event: Event) -> int | None:
     return None
 
 
-def measured(folder: RunFolder, protocol: Protocol, panels: Mapping[str, str]) -> dict[str, Any]:
+def measured(folder: RunFolder, protocol: ExperimentProtocol, panels: Mapping[str, str]) -> dict[str, Any]:
     """What a result holds of one finished run, as JSON-able data.
 
     Args:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from ragen_lab.reproduce.estimates import Difference, difference, paired_difference
 from ragen_lab.reproduce.exact import sign_flips
+from ragen_lab.reproduce.experiment_protocol import Comparison, Event, Statistic
 from ragen_lab.reproduce.measure import from_curve, label
-from ragen_lab.reproduce.protocol import Comparison, Event, Statistic
 from ragen_lab.reproduce.regime import updates_a_step
 from ragen_lab.reproduce.settings import unpacked
 from ragen_lab.reproduce.survival import compare_survival, share_of_runs

@@ -19,7 +19,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import yaml
-from ragen_lab.reproduce.protocol import Protocol
+from ragen_lab.reproduce.experiment_protocol import ExperimentProtocol
 from rich.console import Console
 from rich.table import Table
 
@@ -60,7 +60,7 @@ class Sweep:
     panels: dict[str, Any] = field(default_factory=lambda: {"held-out success": HELD_OUT_SUCCESS})
     source: str = ""
     published: dict[str, Any] = field(default_factory=dict)
-    protocol: Protocol | None = None
+    protocol: ExperimentProtocol | None = None
 
     def __post_init__(self) -> None:
         if unknown := sorted(set(self.runs_of) - set(self.variants)):

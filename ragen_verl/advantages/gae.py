@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ragen_verl.advantages._torch import torch
 from ragen_verl.advantages.batch import AdvantageBatch
+from ragen_verl.advantages.moments import whitened
 from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import following, inside_turns, over_trajectories, over_turns
-from ragen_verl.advantages.statistics import whitened
 from ragen_verl.values import Unit
 
 if TYPE_CHECKING:

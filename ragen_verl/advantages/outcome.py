@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ragen_verl.advantages.batch import AdvantageBatch
+from ragen_verl.advantages.moments import centred, whitened
 from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import over_trajectories
-from ragen_verl.advantages.statistics import centred, whitened
 from ragen_verl.values import Unit
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from annotated_types import Ge
 
 from ragen_verl.advantages._torch import torch
 from ragen_verl.advantages.batch import AdvantageBatch
+from ragen_verl.advantages.moments import centred
 from ragen_verl.advantages.registry import estimator
 from ragen_verl.advantages.scan import over_turns
-from ragen_verl.advantages.statistics import centred
 from ragen_verl.values import Unit
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from ragen_verl.cli.waiting import waiting
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ragen_verl.doctor import Facts, Problem
+    from ragen_verl.doctor.facts import Facts
+    from ragen_verl.doctor.problems import Problem
 
 __all__ = ["doctor"]
 
@@ -27,7 +28,8 @@ def doctor(
 
     It takes about a quarter of a minute, with --quick a few seconds. The exit code is 1 if there is a problem.
     """
-    from ragen_verl.doctor import find, gather
+    from ragen_verl.doctor.facts import gather
+    from ragen_verl.doctor.problems import find
 
     what = "torch" if quick else "torch, vLLM, verl and Ray"
     with waiting(f"starting {what} in a process of their own (a minute or two on a slow disk) ..."):

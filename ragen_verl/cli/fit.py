@@ -10,7 +10,6 @@ from omegaconf import DictConfig
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.env import make, registry
-from ragen_verl.env.hosting.process import EnvProcesses
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
@@ -76,6 +75,8 @@ async def _sizes(ragen: RagenConfig, env: Any, chat: ChatTokens, threads: EnvWor
     limits = Limits(ragen.rollout.response_length, _ENDLESS, min(_SECONDS, ragen.rollout.step_timeout))
     build, workers = make, threads
     if registry.isolation(env.id) == "process":
+        from ragen_verl.env.hosting.process import EnvProcesses
+
         process = EnvProcesses(1, limits.step_timeout).worker()
         build, workers = process.make, process.threads
     played = await play(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,10 +65,10 @@ def confirm(prepared: Prepared, yes: bool) -> None:
     """
     from omegaconf import OmegaConf
 
-    from ragen_verl.runs.resume import changes, shown, started
-
     if not (prepared.folder.recipe and any(row["step"] for row in prepared.folder.rows())):
         return
+    from ragen_verl.runs.resume import changes, shown, started
+
     differing = changes(started(prepared.folder).config, OmegaConf.to_container(prepared.config))
     if not differing:
         return
@@ -101,13 +102,17 @@ _SHARED = (
 
 def tell(prepared: Prepared) -> None:
     """Say where verl differs from the tested one, what cannot help, which checkpoints are damaged, where it resumes."""
-    from ragen_verl.doctor import seams
+    from ragen_verl.doctor import recorded
     from ragen_verl.runs.checkpoints import survey_of
 
-    found, differs = survey_of(prepared.config), seams.notice()
+    found, said = survey_of(prepared.config), []
+    if importlib.metadata.version("verl") != recorded()["verl"]:
+        from ragen_verl.doctor import seams
+
+        said += filter(None, [seams.notice()])
     ragen = prepared.config.ragen
-    useless = [_SHARED] if ragen.filter.cross_fit and ragen.rollout.shared_group_rng else []
-    for sentence in [*([differs] if differs else []), *useless, *(found.sentences() if found else [])]:
+    said += [_SHARED] if ragen.filter.cross_fit and ragen.rollout.shared_group_rng else []
+    for sentence in [*said, *(found.sentences() if found else [])]:
         console().print(sentence, soft_wrap=True)
 
 

@@ -71,16 +71,17 @@ class Advantage:
         return {key: value for key, value in self.options.items() if value is not None}
 
     def _check_options(self, estimator: Estimator) -> None:
-        known = {key for one in ESTIMATORS.values() for key in one.options} - set(VERL_OPTIONS)
         for key, value in self.options.items():
             if key in VERL_OPTIONS:
                 raise RecipeError(f"ragen.advantage.{key} is {value!r} but verl has a key for it: set algorithm.{key}.")
+            if value is None or key in estimator.options:
+                continue
+            known = {key for one in ESTIMATORS.values() for key in one.options} - set(VERL_OPTIONS)
             if key not in known:
                 raise RecipeError(
                     f"ragen.advantage.{key} is not a key of ragen.advantage: {nearest(key, {*known, *OWN_KEYS})}"
                 )
-            if value is not None and key not in estimator.options:
-                raise RecipeError(_useless(f"ragen.advantage.{key}", value, estimator.name, key, "null"))
+            raise RecipeError(_useless(f"ragen.advantage.{key}", value, estimator.name, key, "null"))
         check_options(estimator.function, self._given, "ragen.advantage", f"advantage estimator {estimator.name}")
 
 

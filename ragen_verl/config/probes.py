@@ -22,15 +22,12 @@ class MutualInformation:
         every: steps between two measurements; the first step is measured.
         share: its forward tokens, averaged over `every` steps, as a share of a step's own forward tokens.
         samples: the highest number of scored reasonings, drawn again each time; None takes as many as the tokens allow.
-        max_forward_tokens: the highest number of forward tokens of one measurement; None sets no bound beside `share`.
     """
 
     enabled: bool = False
     every: int = field(default=10, metadata=at_least(1))
     share: float = field(default=0.02, metadata=FRACTION)
     samples: int | None = field(default=None, metadata=at_least(2))
-    # the smallest matrix is two by two, and each cell costs at least two tokens
-    max_forward_tokens: int | None = field(default=None, metadata=at_least(8))
 
 
 @dataclass(frozen=True)

@@ -105,47 +105,6 @@ class RagenConfig:
         held_out = {name: (split.seeds(), "") for name, split in self.splits.items() if name != "train"}
         return {"train": (train, f" ({steps} steps of {groups} groups)"), **held_out}
 
-    def check_filter(self, group_size: int) -> None:
-        """Refuse a filter that cannot compare anything, or that would keep nothing.
-
-        Args:
-            group_size: N, trajectories per group (`actor_rollout_ref.rollout.n`).
-
-        Raises:
-            RecipeError: it compares trajectories and N is too small, or it asks for less than one group or more than
-                all.
-        """
-        chosen, groups = self.filter, self.train.groups
-        if chosen.compares_trajectories and group_size < 2:
-            raise RecipeError(
-                f"ragen.filter (strategy {chosen.strategy}, on_empty {chosen.on_empty}) compares the trajectories of a "
-                f"group but actor_rollout_ref.rollout.n is {group_size}, and one return has no standard deviation: use "
-                "n of 2 or more, or a score of single trajectories (mean, sum, entropy, length) that keeps zero "
-                "variance."
-            )
-        if chosen.cross_fit and group_size < 4:
-            raise RecipeError(
-                f"ragen.filter.cross_fit compares the trajectories of half a group but actor_rollout_ref.rollout.n is "
-                f"{group_size}: use n of 4 or more, or set cross_fit to false."
-            )
-        value = chosen.all_options().get("value")
-        if self.kept_groups < 1:
-            raise RecipeError(
-                f"ragen.filter.value {value:g} of {groups} groups is less than one group: "
-                f"use {1 / groups:.3g} or more, or more groups in ragen.train.envs."
-            )
-        if chosen.strategy == "top_k_count" and value > groups:
-            raise RecipeError(
-                f"ragen.filter.value is {value:g} but a step has {groups} groups: "
-                "use fewer, or more groups in ragen.train.envs."
-            )
-        if chosen.dynamic_sampling and chosen.target(groups) > groups + chosen.extra_groups(groups):
-            raise RecipeError(
-                f"ragen.filter.dynamic_sampling_groups is {chosen.target(groups)} but a step generates "
-                f"{groups + chosen.extra_groups(groups)} groups at most (ragen.train.envs and "
-                "ragen.filter.dynamic_sampling_limit): raise the limit."
-            )
-
     @property
     def kept_groups(self) -> int:
         """Groups that the update of one step sees if all are informative; a lower bound with top_p and min_p."""

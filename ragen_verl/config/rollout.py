@@ -48,19 +48,21 @@ class Rollout:
     def __post_init__(self) -> None:
         CONTEXTS.find(self.context, "ragen.rollout.context")
         PROTOCOLS.find(self.protocol, "ragen.rollout.protocol")
-        readers = {}
-        for block, registry in (("protocol", PROTOCOLS), ("context", CONTEXTS)):
-            readers |= {key: (block, name) for name, kind in registry.items() for key in options_of(kind)}
+        read = {**self._options(PROTOCOLS), **self._options(CONTEXTS)}
         for key, value in self.options.items():
+            if value is None or key in read:
+                continue
+            readers: dict[str, tuple[str, str]] = {}
+            for block, registry in (("protocol", PROTOCOLS), ("context", CONTEXTS)):
+                readers |= {one: (block, name) for name, kind in registry.items() for one in options_of(kind)}
             if key not in readers:
                 known = {one.name for one in fields(self) if one.name != "options"} | set(readers)
                 raise RecipeError(f"ragen.rollout.{key} is not a key of ragen.rollout: {nearest(key, known)}")
             block, name = readers[key]
-            if value is not None and key not in {**self._options(PROTOCOLS), **self._options(CONTEXTS)}:
-                raise RecipeError(
-                    f"ragen.rollout.{key} is {value} but ragen.rollout.{block} is {getattr(self, block)}, so it would "
-                    f"do nothing: set {key} to null, or the {block} to {name}."
-                )
+            raise RecipeError(
+                f"ragen.rollout.{key} is {value} but ragen.rollout.{block} is {getattr(self, block)}, so it would do "
+                f"nothing: set {key} to null, or the {block} to {name}."
+            )
         context = self.chat_context()
         self.chat_protocol()
         if self.loss_on_env_tokens and context.row_per_turn:

@@ -12,14 +12,11 @@ import sys
 from functools import wraps
 from typing import Any
 
-from ragen_verl.cpu.cluster import joins_a_cluster
 from ragen_verl.cpu.fork_client import PYTHON
 from ragen_verl.errors import RecipeError
-from ragen_verl.machine import nvidia_devices
 from ragen_verl.switch import SWITCH
 
 __all__ = [
-    "accelerator_present",
     "answer_for_vllm",
     "engine_threads",
     "fork_engine",
@@ -75,35 +72,6 @@ def start_fork_server() -> None:
         from ragen_verl.cpu import fork_server
 
         fork_server.start()
-
-
-def accelerator_present() -> bool:
-    """Whether verl would pick an accelerator by itself, on this machine or on another of its Ray cluster.
-
-    `VERL_PLATFORM`, verl's own switch, wins.
-    """
-    chosen = os.environ.get("VERL_PLATFORM", "").strip().lower()
-    if chosen:
-        return chosen != "cpu"
-    if nvidia_devices():  # verl asks `nvidia-smi`, which containers may lack, and which would start in every process
-        return True
-    from verl.plugin.platform.platform_manager import PlatformRegistry
-
-    names = [name for name in PlatformRegistry.registered_names() if name != "cpu"]
-    here = any(PlatformRegistry.get(name)().is_platform_available(use_smi_check=True) for name in names)
-    return here or _in_a_cluster()
-
-
-def _in_a_cluster() -> bool:
-    """Whether this process belongs to a Ray cluster with accelerators, or its driver will join a running one.
-
-    Ray counts real devices under their type as well, which the CPU's logical ones lack. A recipe for the CPU starts a
-    cluster of its own (`ray_kwargs.ray_init.num_gpus`) and cannot join one.
-    """
-    ray = sys.modules.get("ray")
-    if ray is not None and ray.is_initialized():
-        return any(name.startswith("accelerator_type:") for name in ray.cluster_resources())
-    return joins_a_cluster()
 
 
 def set_environment() -> None:

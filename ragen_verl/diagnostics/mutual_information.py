@@ -222,10 +222,9 @@ def step_tokens(generated: int, kept: float) -> float:
     return generated * (1 + 3 * kept)
 
 
-def budget(tokens: float, share: float, every: int, most: int | None = None) -> int:
+def budget(tokens: float, share: float, every: int) -> int:
     """Forward tokens of one measurement that is made every `every` steps of `tokens` forward tokens each."""
-    allowed = int(tokens * share * every)
-    return allowed if most is None else min(allowed, most)
+    return int(tokens * share * every)
 
 
 @dataclass(frozen=True)
@@ -274,7 +273,7 @@ def plan(pairs: Sequence[Pair], tokens: int, rng: np.random.Generator) -> Plan |
     if count < 2:
         raise RecipeError(
             f"ragen.diagnostics.mutual_information has {tokens} forward tokens for one measurement, and two prompts by "
-            f"two responses take {costs[1]}: raise its share, its every or its max_forward_tokens."
+            f"two responses take {costs[1]}: raise its share or its every."
         )
     chosen = list(answers)[:count]
     read, cost = sum(map(len, chosen)), int(costs[count - 1])

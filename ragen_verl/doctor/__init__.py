@@ -4,7 +4,16 @@
 facts. Nothing here imports torch, verl, Ray or vLLM: checks that need them run in their own processes (`probes`).
 """
 
-from ragen_verl.doctor.facts import Facts, Probe, gather
-from ragen_verl.doctor.problems import Problem, find
+import json
+from functools import cache
+from pathlib import Path
 
-__all__ = ["Facts", "Probe", "Problem", "find", "gather"]
+__all__ = ["RECORD", "recorded"]
+
+RECORD = Path(__file__).with_name("seams.json")
+
+
+@cache
+def recorded() -> dict:
+    """`verl`: the tested version; `seams`: the result of `seams.installed` for it."""
+    return json.loads(RECORD.read_text("utf-8"))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ragen_verl.doctor import seams
+from ragen_verl.doctor import recorded
 from ragen_verl.doctor.facts import PACKAGES, Facts, locked
 
 __all__ = ["PROCESS_NAMES", "Problem", "find", "last_line", "vllm_flavour"]
@@ -213,7 +213,7 @@ def _undeclared(facts: Facts) -> Iterator[Problem]:
 
 def _seams(facts: Facts) -> Iterator[Problem]:
     if facts.seams:
-        tried, more = seams.recorded()["verl"], len(facts.seams) - 3
+        tried, more = recorded()["verl"], len(facts.seams) - 3
         named = "; ".join(facts.seams[:3]) + (f"; and {more} more" if more > 0 else "")
         what = f"verl {facts.versions.get('verl')} is not as verl {tried}, which was tried: {named}."
         broken = any(not one.endswith("code") for one in facts.seams)

@@ -15,17 +15,16 @@ import importlib.metadata
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from ragen_verl.doctor import RECORD, recorded
 from ragen_verl.patches import PATCHES
 from ragen_verl.verl_files import Definition, file, imported, resolve
 
-__all__ = ["DATA", "differences", "installed", "notice", "record", "recorded", "used", "users"]
+__all__ = ["DATA", "differences", "installed", "notice", "record", "used", "users"]
 
 _PACKAGES = ("ragen_verl", "ragen_lab")
-_RECORD = Path(__file__).with_name("seams.json")
 DATA = (
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorker._agent_loop_postprocess",
     "verl.experimental.agent_loop.agent_loop.AgentLoopWorker._run_agent_loop",
@@ -88,9 +87,8 @@ def differences() -> list[str]:
 
 
 def notice() -> str | None:
-    """One sentence if another verl than the tested one is installed and differs in something that is built on."""
-    version, tested = importlib.metadata.version("verl"), recorded()["verl"]
-    found = differences() if version != tested else []
+    """One sentence if the installed verl, another than the tested one, differs in something that is built on."""
+    version, tested, found = importlib.metadata.version("verl"), recorded()["verl"], differences()
     if not found:
         return None
     gone = sum(one.endswith("is gone") for one in found)
@@ -100,16 +98,10 @@ def notice() -> str | None:
     )
 
 
-@cache
-def recorded() -> dict:
-    """`verl`: the tested version; `seams`: the result of `installed` for it."""
-    return json.loads(_RECORD.read_text("utf-8"))
-
-
 def record() -> None:
     """Write `seams.json` from the installed verl."""
     found = {"verl": importlib.metadata.version("verl"), "seams": installed()}
-    _RECORD.write_text(json.dumps(found, indent=1) + "\n")
+    RECORD.write_text(json.dumps(found, indent=1) + "\n")
 
 
 # -- this package's source ---------------------------------------------------------------------------------------------

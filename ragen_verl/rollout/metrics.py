@@ -8,14 +8,13 @@ or engine failed) are only counted.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import isfinite
-from typing import Any
 
 from ragen_verl.names import EPISODES, RETURN, SUCCESS, VALID
-from ragen_verl.rollout.trajectory import StopReason, environment_of
+from ragen_verl.rollout.trajectory import Record, StopReason, environment_of
 
-__all__ = ["TOTALS", "Record", "summarize"]
+__all__ = ["TOTALS", "summarize"]
 
 # name under the prefix -> key of a trajectory's metrics: averaged over the environments together
 TOTALS = {
@@ -26,8 +25,6 @@ TOTALS = {
     "response_length": "response_length",
     "reasoning_length": "reasoning_length",
 }
-
-Record = Mapping[str, Any]
 
 
 def summarize(records: Sequence[Record], prefix: str, groups: Sequence[Hashable] | None = None) -> dict[str, float]:

@@ -7,16 +7,14 @@ results are reported with those states and without them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from ragen_verl.names import RECURRING, RETURN, SUCCESS, UNSEEN
+from ragen_verl.rollout.trajectory import Record
 
-__all__ = ["InitialStates", "Record"]
-
-Record = Mapping[str, Any]
+__all__ = ["InitialStates"]
 
 
 class InitialStates:

@@ -19,6 +19,7 @@ __all__ = [
     "RECORD",
     "RECORD_SCHEMA",
     "Offsets",
+    "Record",
     "StopReason",
     "Trajectory",
     "Turn",
@@ -37,6 +38,9 @@ RECORD_SCHEMA = 3
 1: `env_id` was the name in the metrics, which is `env` now; the stop reason `failed` stood for `terminated` and
 `truncated`; there was no `truncated`.
 """
+
+Record = Mapping[str, Any]
+"""`Trajectory.record()`, in memory."""
 
 Offsets = Callable[[list[int]], list[int]]
 """Token ids of a response -> for each, the character of the text at which it begins."""

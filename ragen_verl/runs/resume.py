@@ -19,9 +19,6 @@ from ragen_verl.runs.folder import RunFolder, mapping
 
 __all__ = ["FREE", "Started", "changes", "differences", "flat", "history", "note_changes", "shown", "started"]
 
-_HISTORY = "settings.jsonl"
-"""What was changed at a resume: one object a key, with the first step."""
-
 # keys that may differ between two parts of one run: its folder, its start, and evaluation instead of training
 FREE = (
     "ragen.run.dir",
@@ -103,23 +100,19 @@ def note_changes(folder: RunFolder, config: Mapping[str, Any], step: int) -> Non
     Args:
         folder: the run's.
         config: resolved, of the run to resume.
-        step: the last step of its checkpoint; 0 starts from the beginning, without a history.
+        step: the last step of its checkpoint.
     """
-    file = folder.path / _HISTORY
-    if not step:
-        file.unlink(missing_ok=True)
-        return
     before = mapping(folder.path / "config.yaml")
     for key, old, new in changes(before, config) if before else ():
         values = {name: None if one is ... else one for name, one in (("before", old), ("after", new))}
         record = {"step": step + 1, "key": key, **values}
-        disk.append(file, json.dumps(record, default=str) + "\n")
+        disk.append(folder.settings, json.dumps(record, default=str) + "\n")
 
 
 def history(folder: RunFolder) -> dict[str, list[tuple[int, Any]]]:
     """Key -> (first step, value) of every setting that was changed at a resume, from step 1 on."""
     found: dict[str, list[tuple[int, Any]]] = {}
-    file = folder.path / _HISTORY
+    file = folder.settings
     for line in file.read_text("utf-8", errors="replace").splitlines() if file.exists() else ():
         try:
             record = json.loads(line)

@@ -7,42 +7,18 @@ with a warning.
 
 from __future__ import annotations
 
-import json
-import os
-import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.rollout.record import COMMON, decode, encode, messages, task_prompt_key
-from ragen_verl.rollout.trajectory import plain
-from ragen_verl.runs import disk
+from ragen_verl.rollout.reading import decode, messages
+from ragen_verl.rollout.record import COMMON
+from ragen_verl.runs.writing import TASK_PROMPTS, TaskPrompts, rows, warn
 
-__all__ = [
-    "EPISODES",
-    "TASK_PROMPTS",
-    "Record",
-    "TaskPrompts",
-    "TrajectoryWarning",
-    "appending",
-    "features",
-    "files",
-    "line",
-    "messages",
-    "read",
-    "read_file",
-    "write",
-]
-
-Record = dict[str, Any]
+__all__ = ["EPISODES", "features", "files", "messages", "read", "read_file"]
 
 EPISODES = "episodes.jsonl"
-TASK_PROMPTS = "preambles.jsonl"
-
-
-class TrajectoryWarning(UserWarning):
-    """A part of a file could not be read; the message names the file and the line."""
 
 
 def read(
@@ -54,8 +30,8 @@ def read(
     success: bool | None = None,
     stop_reason: str | None = None,
     min_return: float | None = None,
-    where: Callable[[Record], bool] | None = None,
-) -> Iterator[Record]:
+    where: Callable[[dict[str, Any]], bool] | None = None,
+) -> Iterator[dict[str, Any]]:
     """The trajectories of a run, an evaluation or a file, as `Trajectory.record()` made them, in the order of files.
 
     Each has in addition `split`, `step` (None in an evaluation), and in training `kept` (whether the update saw it).
@@ -110,16 +86,16 @@ def files(path: str | Path) -> list[Path]:
     return found
 
 
-def read_file(file: Path, broken: Callable[[str], None] | None = None) -> Iterator[Record]:
+def read_file(file: Path, broken: Callable[[str], None] | None = None) -> Iterator[dict[str, Any]]:
     """The trajectories of one file.
 
     Args:
         file: JSONL.
         broken: called with a sentence about each line that is left out; None gives a warning.
     """
-    broken = broken or _warn
+    broken = broken or warn
     task_prompts, at = _task_prompts_for(file), _place(file)
-    for number, row in _rows(file, broken):
+    for number, row in rows(file, broken):
         try:
             record = decode(row, task_prompts)
         except RecipeError as error:
@@ -129,72 +105,6 @@ def read_file(file: Path, broken: Callable[[str], None] | None = None) -> Iterat
         if record["split"] != "train":
             record.pop("kept", None)
         yield record
-
-
-def write(file: Path, records: Iterable[Record], task_prompts: TaskPrompts) -> None:
-    """Write a file of trajectories in one piece: a reader sees the old file or the new one.
-
-    Raises:
-        OSError: it cannot be written; with the file's name.
-    """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(".tmp")
-    try:
-        with disk.naming(file):
-            with beside.open("w", encoding="utf-8") as out:
-                for record in records:
-                    out.write(line(record, task_prompts))
-            os.replace(beside, file)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-
-
-def line(record: Record, task_prompts: TaskPrompts) -> str:
-    """A record as a line of a file; its task prompt is added to `task_prompts`."""
-    if record["preamble"]:
-        task_prompts.add(record["preamble"])
-    return json.dumps(encode(record), ensure_ascii=False) + "\n"
-
-
-def appending(file: Path) -> IO[str]:
-    """Open a file for further lines; a last line that a kill cut short first gets its line break."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    out = file.open("ab+")
-    if out.tell():
-        out.seek(-1, os.SEEK_END)
-        if out.read() != b"\n":
-            out.write(b"\n")
-    out.close()
-    return file.open("a", encoding="utf-8")
-
-
-class TaskPrompts:
-    """The system messages and task prompts of a folder, each on one line: `{"key", "system", "head"}`.
-
-    Args:
-        file: the file, which is created with the first task prompt.
-    """
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._known: dict[str, dict[str, str]] | None = None
-
-    @property
-    def known(self) -> Mapping[str, Mapping[str, str]]:
-        """Key -> texts."""
-        if self._known is None:
-            rows = _rows(self._file, _warn) if self._file.is_file() else ()
-            self._known = {row.pop("key"): row for _, row in rows if {"key", "system", "head"} <= set(row)}
-        return self._known
-
-    def add(self, texts: Mapping[str, str]) -> None:
-        """Add a task prompt to the file if it is new."""
-        key = task_prompt_key(texts)
-        if key not in self.known:
-            with disk.naming(self._file), appending(self._file) as out:
-                out.write(json.dumps({"key": key, **texts}, ensure_ascii=False) + "\n")
-            self._known[key] = dict(texts)
 
 
 def features(*, tokens: bool = False, evaluation: bool = False) -> Any:
@@ -234,31 +144,6 @@ def features(*, tokens: bool = False, evaluation: bool = False) -> Any:
     return Features(found | {"step": Value("int64"), "kept": Value("bool")})
 
 
-def _rows(file: Path, broken: Callable[[str], None]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSONL file with their line numbers."""
-    with file.open("rb") as source:
-        for number, raw in enumerate(source, start=1):
-            if not raw.strip():
-                continue
-            try:
-                text = raw.decode()
-            except UnicodeDecodeError:
-                text = raw.decode(errors="replace")
-                _warn(
-                    f"{file}, line {number}, has bytes that are no UTF-8; they are read as \N{REPLACEMENT CHARACTER}."
-                )
-            try:
-                row = json.loads(text)
-            except json.JSONDecodeError as error:
-                cut = "it is cut short" if not raw.endswith(b"\n") else f"it is no JSON ({error.msg})"
-                broken(f"{file}, line {number}, is left out: {cut}.")
-                continue
-            if not isinstance(row, dict):
-                broken(f"{file}, line {number}, is left out: it is no JSON object.")
-                continue
-            yield number, plain(row) if "\\ud" in text or "\\uD" in text else row  # perhaps a lone surrogate
-
-
 def _place(file: Path) -> dict[str, Any]:
     """Split and step of a run's file, from its path."""
     if file.parent.parent.name == "trajectories" and file.stem.isdigit():
@@ -269,7 +154,3 @@ def _place(file: Path) -> dict[str, Any]:
 def _task_prompts_for(file: Path) -> Mapping[str, Mapping[str, str]]:
     found = (folder / TASK_PROMPTS for folder in file.absolute().parents[:3])
     return next((TaskPrompts(one).known for one in found if one.is_file()), {})
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, TrajectoryWarning, stacklevel=3)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
@@ -20,13 +20,15 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.env import make, registry
-from ragen_verl.env.hosting.process import EnvProcesses
 from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.rows import Row, rows_of
 from ragen_verl.rollout.trajectory import RECORD, Offsets, Trajectory
+
+if TYPE_CHECKING:
+    from ragen_verl.env.hosting.process import EnvProcesses
 
 __all__ = ["Engine", "RagenAgentLoop", "RagenOutput", "to_outputs"]
 
@@ -194,6 +196,8 @@ def _workers(threads: int) -> EnvWorkers:
 @lru_cache(maxsize=1)
 def _processes(count: int, timeout: float) -> EnvProcesses:
     """One pool for each process, for environments that have to run in processes of their own."""
+    from ragen_verl.env.hosting.process import EnvProcesses
+
     return EnvProcesses(count, timeout)
 
 

@@ -9,21 +9,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ragen_verl.config import RagenConfig
-from ragen_verl.diagnostics.checkpoints import Action, CheckpointPolicy
 from ragen_verl.diagnostics.early_stop import EarlyStop
 from ragen_verl.diagnostics.echo_trap import StepIndicators
 from ragen_verl.diagnostics.finite import FiniteUpdates
+from ragen_verl.diagnostics.keeping import Action, CheckpointPolicy
 from ragen_verl.diagnostics.monitor import Monitor, MonitorConfig
-from ragen_verl.diagnostics.table import verdict_table
 from ragen_verl.names import HELD_OUT_SUCCESS
 from ragen_verl.runs.folder import RunFolder, checkpoint_of, checkpoints_in
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.batch_mismatch import batch_mismatch
 from ragen_verl.training.data_plane import Batch
-from ragen_verl.training.probes import MutualInformationProbe, gradient_signal
 
 __all__ = ["TrainingMonitor"]
 
@@ -44,9 +40,12 @@ class TrainingMonitor:
         self.indicators = StepIndicators(self.config.indicators)
         self.rules = EarlyStop(ragen.stop)
         self.policy = CheckpointPolicy(ragen.stop)
-        self.information = MutualInformationProbe(
-            self.config.mutual_information, ragen.train.seed, kept, ragen.rollout.think
-        )
+        self.information = None
+        if self.config.mutual_information.enabled:
+            from ragen_verl.training.probes import MutualInformationProbe
+
+            measured = self.config.mutual_information
+            self.information = MutualInformationProbe(measured, ragen.train.seed, kept, ragen.rollout.think)
         self.scores: dict[int, float] = {}
         self.updates = FiniteUpdates()
 
@@ -57,7 +56,8 @@ class TrainingMonitor:
 
     def played(self, trainer: Any, batch: Batch, played: TrajectoryBatch) -> dict[str, float]:
         """The metrics of all trajectories of a step, before any is dropped."""
-        return self.indicators(played.records) | self.information(trainer, batch, played)
+        metrics = self.indicators(played.records)
+        return metrics | self.information(trainer, batch, played) if self.information else metrics
 
     def mismatch(self, trainer: Any, batch: Batch) -> dict[str, float]:
         """The distance between trainer's and engine's log-probabilities; call it once the old ones are known."""
@@ -70,6 +70,10 @@ class TrainingMonitor:
 
     def gradients(self, trainer: Any, batch: Batch, trained: TrajectoryBatch) -> dict[str, float]:
         """Gradient norms by reward variance; call it once advantages are known."""
+        if not self.config.gradient_signal.enabled:
+            return {}
+        from ragen_verl.training.probes import gradient_signal
+
         return gradient_signal(trainer, batch, trained, self.config.gradient_signal)
 
     def step(self, step: int, metrics: dict[str, Any]) -> str | None:
@@ -85,6 +89,10 @@ class TrainingMonitor:
         metrics.update(verdict.metrics() | self.rules.metrics())
         self.folder.write_verdict(verdict.record())
         if verdict.warned != before:
+            from rich.console import Console
+
+            from ragen_verl.diagnostics.table import verdict_table
+
             Console(width=160, emoji=False, markup=False).print(verdict_table(verdict))
         action = self.policy.decide(step, verdict, self.scores, self._saved(), rule)
         self._keep(action)

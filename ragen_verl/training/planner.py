@@ -18,7 +18,10 @@ from ragen_verl.training.losses import TURN_MEAN, turn_weights
 from ragen_verl.training.overrides import temporarily, with_extra_info
 from ragen_verl.training.step_plan import ModelPass, StepPlan
 
-__all__ = ["Planner", "passes", "turns_weighed_here"]
+__all__ = ["MESH", "Planner", "data_parallel_ranks", "passes", "turns_weighed_here"]
+
+MESH = "actor"
+"""verl's name for the actor's workers as data-parallel ranks."""
 
 
 class Planner:
@@ -133,3 +136,10 @@ def _updates(block: DictConfig, ragen: RagenConfig, kept: int, members: int) -> 
     if ragen.filter.updates == "constant":
         return ragen.train.groups // block.ppo_mini_batch_size
     return max(1, math.floor(kept / (block.ppo_mini_batch_size * members) + 0.5))
+
+
+def data_parallel_ranks(group: Any) -> int:
+    """The number of data-parallel ranks of the actor's workers, asked once (as in trainer_base.py:1611-1617)."""
+    if MESH not in group._dispatch_info:
+        group._dispatch_info[MESH] = group._query_dispatch_info(MESH)
+    return max(group._dispatch_info[MESH]) + 1

@@ -32,19 +32,17 @@ from ragen_verl.training import data_plane
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.data_plane import Batch, nested
 from ragen_verl.training.gradient_norms import gradient_norms
+from ragen_verl.training.planner import MESH, data_parallel_ranks
 
 __all__ = [
     "MutualInformationProbe",
     "Places",
     "cross_rows",
-    "data_parallel_ranks",
     "gradient_signal",
     "lay_out",
     "row_sums",
     "update_rows",
 ]
-
-_MESH = "actor"  # verl's name for the actor's workers as data-parallel ranks
 
 
 # -- mutual information -----------------------------------------------------------------------------------------------
@@ -85,15 +83,13 @@ class MutualInformationProbe:
             RecipeError: at the first measurement, the budget is too small for two prompts by two responses. Later,
                 when contexts have grown, such a measurement is left out and `mi/skipped` is 1.
         """
-        if not (self.config.enabled and mi.due(trainer.global_steps, self.config.every)):
+        if not mi.due(trainer.global_steps, self.config.every):
             return {}
         started = time.perf_counter()
         rng = np.random.default_rng((self.seed, trainer.global_steps))
         turns, tokens = _turns(trainer, batch, played, self.end)
         thoughts = [[turn for turn in one if turn.thought] for one in turns]
-        budget = mi.budget(
-            mi.step_tokens(tokens, self.kept), self.config.share, self.config.every, self.config.max_forward_tokens
-        )
+        budget = mi.budget(mi.step_tokens(tokens, self.kept), self.config.share, self.config.every)
         first = [one[0] for one in turns if one]
         # one budget for both parts: half for the first, the rest for the second
         several = any(len(one) > 1 for one in turns)
@@ -253,7 +249,7 @@ def gradient_signal(trainer: Any, batch: Batch, trained: TrajectoryBatch, config
         The metrics of `diagnostics.gradient_signal.summarize`, and `grad_norm/seconds`; empty where it is not due.
         `kl` is present if the batch has the reference model's log-probabilities.
     """
-    if not (config.enabled and mi.due(trainer.global_steps, config.every)):
+    if not mi.due(trainer.global_steps, config.every):
         return {}
     started = time.perf_counter()
     rows_of, stds = _groups(trained)
@@ -306,13 +302,6 @@ def _numbered(trajectories: TrajectoryBatch) -> list[list[int]]:
     return [[number[key] for key in keys] for keys in trajectories.keys]
 
 
-def data_parallel_ranks(group: Any) -> int:
-    """The number of data-parallel ranks of the actor's workers, asked once (as in trainer_base.py:1611-1617)."""
-    if _MESH not in group._dispatch_info:
-        group._dispatch_info[_MESH] = group._query_dispatch_info(_MESH)
-    return max(group._dispatch_info[_MESH]) + 1
-
-
 def _on_workers(trainer: Any, function: Any, data: TensorDict) -> Any:
     """Run `function(worker, rows of its rank)` on every worker of the actor; the first result that is not None.
 
@@ -320,7 +309,7 @@ def _on_workers(trainer: Any, function: Any, data: TensorDict) -> Any:
     same way as for `compute_log_prob`.
     """
     group = trainer.actor_rollout_wg
-    (parts,), _ = dispatch_lazy_compute_data_proto(_MESH, group, data)
+    (parts,), _ = dispatch_lazy_compute_data_proto(MESH, group, data)
     # on a worker that several roles share, the method is named after the role, and so is its class here
     method = type(group.execute_with_func_generator).__name__
     results = group.execute_all_sync(method, [function] * group.world_size, parts)

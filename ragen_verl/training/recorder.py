@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import ray
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ragen_verl.config import RagenConfig
@@ -16,7 +17,6 @@ from ragen_verl.rollout.overlap import InitialStates
 from ragen_verl.rollout.trajectory import RECORD
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.plots import learning_curve
-from ragen_verl.runs.resume import note_changes
 from ragen_verl.training.batch import TrajectoryBatch, fill_tokens
 from ragen_verl.training.data_plane import Batch
 from ragen_verl.training.monitoring import TrainingMonitor
@@ -44,6 +44,21 @@ class Recorder:
         self._records: list[dict[str, Any]] = []  # of the current step
 
     @contextmanager
+    def start(self) -> Iterator[None]:
+        """A context for the start of models and engine: nodes are checked first, and the cause of a failure is kept.
+
+        Raises:
+            RecipeError: a node of the cluster differs.
+        """
+        with self.folder.keeps_cause():
+            if len(ray.nodes()) > 1:
+                from ragen_verl.training.nodes import check_nodes
+
+                check_nodes(self.folder.path)
+            self.watchdog.expect("the start of models and engine")
+            yield
+
+    @contextmanager
     def run(self, step: int, workers: Sequence[Any]) -> Iterator[None]:
         """A context for verl's training loop: before it the folder is opened, after it the summary is written.
 
@@ -55,7 +70,10 @@ class Recorder:
         write_inside(self.folder.path, step, trainer.logger)
         with self.folder.keeps_cause():
             if not evaluates:
-                note_changes(self.folder, OmegaConf.to_container(self.config, resolve=True), step)
+                if step:
+                    from ragen_verl.runs.resume import note_changes
+
+                    note_changes(self.folder, OmegaConf.to_container(self.config, resolve=True), step)
                 self.folder.begin(self.config, step)
                 self.monitor.resume()
                 self.met.read(self.folder.trajectories("train"), step)

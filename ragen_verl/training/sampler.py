@@ -22,9 +22,8 @@ from ragen_verl.filter.scores import ZERO_STD
 from ragen_verl.names import ROLLOUT
 from ragen_verl.training.batch import TrajectoryReader
 from ragen_verl.training.data_plane import Batch, joined
-from ragen_verl.training.oldest_groups import OldestGroups
 
-__all__ = ["AsynchronousSampler", "DynamicSampling", "SynchronousSampler", "informative", "round_size", "sampler"]
+__all__ = ["DynamicSampling", "informative", "round_size", "sampler"]
 
 _POLL_SECONDS = 0.02  # verl's own is two seconds
 
@@ -87,16 +86,13 @@ class DynamicSampling:
         return informative(played.returns, list(played.groups), played.excluded)
 
 
-class SynchronousSampler(DynamicSampling, ReplayBuffer):
-    """Hands over the groups of a step when all have ended."""
-
-
-class AsynchronousSampler(DynamicSampling, OldestGroups):
-    """Hands over the oldest groups that have ended."""
-
-
 def sampler(*, trainer_mode: str, sampler_kwargs: Mapping[str, Any], **verls: Any) -> DynamicSampling:
     """Build the sampler of a mode; the arguments are those that verl passes to its custom samplers."""
-    kind = SynchronousSampler if trainer_mode == "sync" else AsynchronousSampler
+    buffer: type = ReplayBuffer  # hands over the groups of a step when all have ended
+    if trainer_mode != "sync":
+        from ragen_verl.training.oldest_groups import OldestGroups
+
+        buffer = OldestGroups
+    kind: Any = type("Sampler", (DynamicSampling, buffer), {})
     verls |= {"trainer_mode": trainer_mode, "sampler_kwargs": sampler_kwargs}
     return kind(**sampler_kwargs, poll_interval=_POLL_SECONDS, gen_batch_size=1, **verls)

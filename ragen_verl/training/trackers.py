@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-from ragen_verl.rollout.record import messages, transcript
+from ragen_verl.rollout.trajectory import Record
 
-__all__ = ["FOLDERS", "Record", "samples", "write_inside"]
-
-Record = Mapping[str, Any]
+__all__ = ["FOLDERS", "samples", "write_inside"]
 
 FOLDERS = {"TENSORBOARD_DIR": "tensorboard", "WANDB_DIR": ".", "TRACKIO_DIR": "trackio"}
 """Environment variable -> its path in the run's folder; wandb adds a folder `wandb` of its own."""
@@ -54,5 +51,7 @@ def samples(records: Sequence[Record], most: int) -> list[tuple[str, str, float]
 
 
 def _sample(record: Record) -> tuple[str, str, float]:
+    from ragen_verl.rollout.reading import messages, transcript
+
     opening = messages(record, 1) if record["turns"] else []
     return "\n\n".join(one["content"] for one in opening), transcript(record), record["return"]

@@ -21,10 +21,8 @@ from ragen_verl.runs.folder import checkpoint_of, explain_weightless
 from ragen_verl.training.advantages import halves_as_groups, own_estimator
 from ragen_verl.training.batch import keep_rows
 from ragen_verl.training.data_plane import Batch
-from ragen_verl.training.nodes import check_nodes
 from ragen_verl.training.overrides import complete, kl_over_real_rows
-from ragen_verl.training.planner import Planner, turns_weighed_here
-from ragen_verl.training.probes import data_parallel_ranks
+from ragen_verl.training.planner import Planner, data_parallel_ranks, turns_weighed_here
 from ragen_verl.training.recorder import Recorder, trajectories_of
 from ragen_verl.training.selector import NothingToTrainOnError, Selector
 from ragen_verl.training.staleness import staleness
@@ -51,9 +49,7 @@ class AgentTrainer(PPOTrainer):
 
     def init(self) -> None:
         """Set up models and engine as verl does; if that fails, the cause is written to the run's folder."""
-        with self.recorder.folder.keeps_cause(), turns_weighed_here(self.config):
-            check_nodes(self.recorder.folder.path)
-            self.expect("the start of models and engine")
+        with self.recorder.start(), turns_weighed_here(self.config):
             super().init()
 
     def fit(self, agent_loop_manager: Any) -> None:

@@ -1,4 +1,4 @@
-"""Check a recipe's trainer, and the settings that asynchronous training (`mode=async`, `mode=disaggregated`) needs.
+"""Check the settings that asynchronous training (`mode=async`, `mode=disaggregated`) needs.
 
 verl's asynchronous trainers would accept nearly everything that is refused here. They would then learn something else,
 lose episodes without a message, or wait forever.
@@ -6,7 +6,6 @@ lose episodes without a message, or wait forever.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -14,16 +13,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.errors import RecipeError, adding_package
-from ragen_verl.names import ASYNC_TRAINER, DISAGGREGATED_TRAINER, SAMPLER, TRAINER
 
-__all__ = ["check_trainer", "warmup_steps"]
+__all__ = ["check_asynchronous"]
 
-_MODE = "trainer.v1.trainer_mode"
-_NAMES = {ASYNC_TRAINER: "async", DISAGGREGATED_TRAINER: "disaggregated"}  # trainer -> mode
-_WARMUPS = {
-    ASYNC_TRAINER: "trainer.v1.colocate_async.num_warmup_batches",
-    DISAGGREGATED_TRAINER: "trainer.v1.separate_async.num_warmup_batches",
-}
 _ENGINE = "actor_rollout_ref.rollout"
 _WEIGHTS = ("token", "sequence")
 _CORRECTION = "algorithm.rollout_correction"
@@ -64,43 +56,17 @@ _NEEDED_TO_DISAGGREGATE = {
 }
 
 
-def check_trainer(config: DictConfig) -> None:
-    """Refuse trainers that are not this package's, and settings that asynchronous training cannot work with.
+def check_asynchronous(config: DictConfig, mode: str, warmup: str) -> None:
+    """Refuse settings that asynchronous training cannot work with.
+
+    Args:
+        config: verl's whole configuration.
+        mode: async or disaggregated.
+        warmup: the key of its number of warm-up batches.
 
     Raises:
         RecipeError: one sentence that names the key and what to change.
     """
-    found = OmegaConf.select(config, _MODE)
-    if found not in (TRAINER, *_NAMES):
-        known = ", ".join(map(repr, (TRAINER, *_NAMES)))
-        raise RecipeError(
-            f"{_MODE} is {found!r} but a recipe with a ragen block needs one of {known}: leave it out, and use "
-            "mode=async or mode=disaggregated for asynchronous training."
-        )
-    chosen = config.trainer.v1.sampler
-    if (chosen.custom_sampler.path or chosen.sampler_kwargs) and chosen.custom_sampler.path != f"pkg://{SAMPLER}":
-        raise RecipeError(
-            "trainer.v1.sampler.custom_sampler or sampler_kwargs is set but the trainers of ragen_verl bring their own "
-            "sampler, which filter and dynamic sampling need: leave both out."
-        )
-    if found in _NAMES:
-        _check_asynchronous(config, _NAMES[found], _WARMUPS[found])
-    if found == DISAGGREGATED_TRAINER:
-        _check_disaggregated(config)
-    elif not OmegaConf.select(config, "actor_rollout_ref.hybrid_engine"):
-        raise RecipeError(
-            "actor_rollout_ref.hybrid_engine is false but the engine shares the trainer's devices: leave it out, or "
-            "use mode=disaggregated."
-        )
-
-
-def warmup_steps(config: DictConfig) -> int:
-    """How many steps' groups are drawn before the first update; the data stream is ahead by that number."""
-    warmup = _WARMUPS.get(OmegaConf.select(config, _MODE))
-    return math.ceil(OmegaConf.select(config, warmup)) if warmup else 0
-
-
-def _check_asynchronous(config: DictConfig, mode: str, warmup: str) -> None:
     _check_needed(config, mode, _NEEDED)
     weights = OmegaConf.select(config, f"{_CORRECTION}.rollout_is")
     if weights not in _WEIGHTS:
@@ -116,6 +82,8 @@ def _check_asynchronous(config: DictConfig, mode: str, warmup: str) -> None:
     steps = OmegaConf.select(config, warmup)
     if not isinstance(steps, int | float) or isinstance(steps, bool) or steps < 0:
         raise RecipeError(f"{warmup} is {_yaml(steps)} but has to be 0 or more: steps of groups in flight beforehand.")
+    if mode == "disaggregated":
+        _check_disaggregated(config)
 
 
 def _check_disaggregated(config: DictConfig) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from ragen_verl.cpu.cluster import joins_a_cluster
+from ragen_verl.cpu.accelerator import joins_a_cluster
 from ragen_verl.cpu.small_model import fetch, small_path
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.machine import nvidia_smi

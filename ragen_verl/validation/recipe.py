@@ -6,7 +6,6 @@ recipes/ragen.yaml switches on. Each refusal is one sentence that says what to c
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from importlib import import_module
@@ -18,7 +17,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl import extensions
-from ragen_verl.advantages import ESTIMATORS
 from ragen_verl.config import RagenConfig, nearest, unresolved
 from ragen_verl.diagnostics.registry import CAUSES, INDICATORS, with_options
 from ragen_verl.env import Env, registry
@@ -26,14 +24,16 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.resolvers import register_resolvers
 from ragen_verl.runs import lock
 from ragen_verl.switch import SWITCH, WITHOUT
-from ragen_verl.training.losses import POLICY_LOSSES
-from ragen_verl.validation.asynchronous import check_trainer, warmup_steps
+from ragen_verl.validation.batches import check_batches
 from ragen_verl.validation.estimators import check_estimator
+from ragen_verl.validation.filter import check_filter
 from ragen_verl.validation.keys import check_keys
 from ragen_verl.validation.losses import check_losses
 from ragen_verl.validation.machine import check_machine, make_paths_absolute
 from ragen_verl.validation.model import check_model
+from ragen_verl.validation.rollout import check_rollout
 from ragen_verl.validation.tasks import check_tasks
+from ragen_verl.validation.trainer import check_trainer, warmup_steps
 from ragen_verl.validation.values import check_values
 
 __all__ = ["RecipeCheck", "check"]
@@ -108,18 +108,16 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
         check_trainer(config)
         check_tasks(ragen.splits, {name: _check_envs(name, split.envs) for name, split in ragen.splits.items()})
         ragen.check_seeds(_steps(config) + warmup_steps(config))
-        ragen.check_filter(config.actor_rollout_ref.rollout.n)
         with_options(INDICATORS, ragen.diagnostics.indicators, "indicators")
         with_options(CAUSES, ragen.diagnostics.causes, "causes")
         ragen.diagnostics.gradient_signal.check(
             config.actor_rollout_ref.actor.strategy, config.actor_rollout_ref.rollout.n
         )
-        _check_lengths(config, ragen)
-        _check_sampling(config, ragen)
-        _check_env_tokens(config, ragen)
+        check_filter(config, ragen)
+        check_rollout(config, ragen)
         _check_algorithm(config, ragen)
         check_losses(config)
-        _check_batches(config, ragen)
+        check_batches(config, ragen)
         check_model(config, ragen, template)
     except OmegaConfBaseException as error:
         raise RecipeError(unresolved(error)) from error
@@ -145,35 +143,6 @@ def _check_plugin(config: DictConfig) -> None:
         found = OmegaConf.select(config, key)
         if found != wanted:
             raise RecipeError(f"{key} is {found!r} but a recipe with a ragen block needs {wanted!r}: leave it out.")
-
-
-def _check_sampling(config: DictConfig, ragen: RagenConfig) -> None:
-    """Refuse seeds with chunked prompts on the CPU: vLLM 0.32 rewinds the request's generator there, and fails."""
-    chunked = config.actor_rollout_ref.rollout.enable_chunked_prefill
-    if config.trainer.device == "cpu" and ragen.rollout.seeded_sampling and chunked:
-        raise RecipeError(
-            "ragen.rollout.seeded_sampling on the CPU needs prompts in one piece: set "
-            "actor_rollout_ref.rollout.enable_chunked_prefill to false, or seeded_sampling to false."
-        )
-
-
-def _check_env_tokens(config: DictConfig, ragen: RagenConfig) -> None:
-    """Refuse a loss on environment tokens where something needs the engine's log-probabilities, or turns."""
-    if not ragen.rollout.loss_on_env_tokens:
-        return
-    for key in ("algorithm.rollout_correction.bypass_mode", "actor_rollout_ref.rollout.calculate_log_probs"):
-        if OmegaConf.select(config, key):
-            raise RecipeError(
-                "ragen.rollout.loss_on_env_tokens trains on tokens that the engine has no log-probabilities for: "
-                f"set {key} to false."
-            )
-    key = "actor_rollout_ref.actor.policy_loss.loss_mode"
-    mode = OmegaConf.select(config, key)
-    if mode in POLICY_LOSSES and POLICY_LOSSES[mode].needs_turns:
-        raise RecipeError(
-            f"{key} is {mode}, which finds turns in the response mask, and ragen.rollout.loss_on_env_tokens makes "
-            "one stretch of the whole response: set it to false, or use a loss without turns."
-        )
 
 
 def _check_envs(split: str, envs: tuple) -> list[Env]:
@@ -214,29 +183,6 @@ def _steps(config: DictConfig) -> int:
     return steps
 
 
-def _check_lengths(config: DictConfig, ragen: RagenConfig) -> None:
-    rollout = config.actor_rollout_ref.rollout
-    whole = rollout.prompt_length + rollout.response_length
-    turn, context = ragen.rollout.response_length, ragen.rollout.chat_context()
-    shown = max(past - context.first(past) for past in range(ragen.rollout.max_turns))
-    if turn > rollout.response_length:
-        row = "row" if context.row_per_turn else "whole episode"
-        raise RecipeError(
-            f"ragen.rollout.response_length, {turn} tokens a turn, is more than the "
-            f"{rollout.response_length} of a {row}: raise data.max_response_length."
-        )
-    if context.row_per_turn and shown * turn >= rollout.prompt_length:
-        raise RecipeError(
-            f"data.max_prompt_length is {rollout.prompt_length} but a prompt of context {ragen.rollout.context} holds "
-            f"{shown} responses of up to {turn} tokens: raise the first, or show fewer turns."
-        )
-    if rollout.max_model_len is not None and rollout.max_model_len < whole:
-        raise RecipeError(
-            f"actor_rollout_ref.rollout.max_model_len is {rollout.max_model_len} but data.max_prompt_length and "
-            f"data.max_response_length add up to {whole}: raise the first or lower one of the others."
-        )
-
-
 def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
     """Refuse an estimator, clipping or a KL term that verl would run with another effect than the recipe says."""
     algorithm, actor = config.algorithm, config.actor_rollout_ref.actor
@@ -258,85 +204,3 @@ def _check_algorithm(config: DictConfig, ragen: RagenConfig) -> None:
     for key, kind in (("algorithm.kl_penalty", algorithm.kl_penalty), ("kl_loss_type", actor.kl_loss_type)):
         if kind.removesuffix("+") not in kinds:
             raise RecipeError(f"{key} is {kind!r} but verl knows {', '.join(kinds)}: {nearest(kind, kinds)}")
-
-
-def _check_batches(config: DictConfig, ragen: RagenConfig) -> None:
-    """Refuse mini-batches and ranks that do not divide each other, and filters that lack their input."""
-    n, groups = config.actor_rollout_ref.rollout.n, ragen.train.groups
-    if config.data.train_batch_size != groups:
-        raise RecipeError(
-            f"data.train_batch_size is {config.data.train_batch_size} but ragen.train.envs has {groups} groups: "
-            "leave the first out, it follows from the second."
-        )
-    _check_engines(config)
-    ranks = _data_parallel_ranks(config)
-    blocks = {"actor_rollout_ref.actor": config.actor_rollout_ref.actor}
-    if getattr(ESTIMATORS.get(config.algorithm.adv_estimator), "needs_critic", False):
-        blocks["critic"] = config.critic
-    for path, block in blocks.items():
-        mini = block.ppo_mini_batch_size
-        if groups % mini:  # a whole number of 1 or more, by the table of single keys
-            raise RecipeError(
-                f"{path}.ppo_mini_batch_size {mini} (groups per update) does not divide the {groups} groups of a step: "
-                "change it, or the groups in ragen.train.envs."
-            )
-        rows = mini * n  # after a filter there are fewer; the trainer then computes other sizes
-        if rows % ranks:
-            raise RecipeError(
-                f"One update of {path} has {rows} trajectories (ppo_mini_batch_size x rollout.n), which {ranks} "
-                "data-parallel ranks cannot share: change ppo_mini_batch_size, rollout.n or the number of devices."
-            )
-    _check_filter(config, ragen)
-
-
-def _check_filter(config: DictConfig, ragen: RagenConfig) -> None:
-    if ragen.filter.needs_entropy and not config.actor_rollout_ref.rollout.calculate_log_probs:
-        raise RecipeError(
-            f"ragen.filter.score {ragen.filter.score} is made of the engine's log-probabilities: set "
-            "actor_rollout_ref.rollout.calculate_log_probs to true, or use another score."
-        )
-    name = config.algorithm.adv_estimator
-    if ragen.filter.cross_fit and name not in ESTIMATORS:
-        raise RecipeError(
-            f"ragen.filter.cross_fit needs baselines within half a group, and algorithm.adv_estimator {name} is verl's "
-            "and sees whole groups: set cross_fit to false, or use an estimator of ragen_verl."
-        )
-    if ragen.filter.dynamic_sampling and config.data.gen_batch_size not in (None, 1):
-        raise RecipeError(
-            f"data.gen_batch_size is {config.data.gen_batch_size} but ragen.filter.on_empty dynamic_sampling takes "
-            "groups off the data stream one by one: leave it out."
-        )
-
-
-def _check_engines(config: DictConfig) -> None:
-    """Refuse an engine that needs more devices than there are for generation, or that they cannot be shared out to."""
-    rollout, path = config.actor_rollout_ref.rollout, "actor_rollout_ref.rollout"
-    apart = rollout.get("nnodes", 0) > 0  # disaggregated: the engines have devices of their own
-    owner = rollout if apart else config.trainer
-    devices = owner.n_gpus_per_node * owner.nnodes
-    sizes = ("tensor_model_parallel_size", "data_parallel_size", "pipeline_model_parallel_size")
-    needed = math.prod(rollout[size] for size in sizes)
-    if devices % needed:
-        raise RecipeError(
-            f"One engine takes {needed} devices ({path}: {' x '.join(sizes)}), and there are {devices} for generation: "
-            "lower one of the three, or change trainer.n_gpus_per_node."
-        )
-
-
-def _data_parallel_ranks(config: DictConfig) -> int:
-    devices = config.trainer.nnodes * config.trainer.n_gpus_per_node
-    actor = config.actor_rollout_ref.actor
-    if "megatron" in actor:
-        engine = actor.megatron
-        shared = engine.tensor_model_parallel_size * engine.pipeline_model_parallel_size * engine.context_parallel_size
-    else:
-        shared = max(
-            actor.get("ulysses_sequence_parallel_size", 1),
-            OmegaConf.select(actor, "fsdp_config.ulysses_sequence_parallel_size", default=1),
-        )
-    if devices % shared:
-        raise RecipeError(
-            f"{devices} devices cannot be divided into model-parallel groups of {shared}: "
-            "change trainer.n_gpus_per_node or the actor's parallel sizes."
-        )
-    return devices // shared

@@ -12,6 +12,7 @@ from ragen_verl import resolvers
 from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
 from ragen_verl.resolvers import register_resolvers
+from ragen_verl.validation.filter import check_groups
 
 BLOCK = {
     "train": {
@@ -138,12 +139,12 @@ def test_seeds_overlap_exactly_where_the_sets_do(train_seed: int, val_seed: int,
 def test_filter_needs_two_members_and_one_group() -> None:
     config = read("filter", {"strategy": "top_k"})
     assert config.kept_groups == 2
-    config.check_filter(2)
+    check_groups(config, 2)
     with pytest.raises(RecipeError, match=r"rollout\.n is 1"):
-        config.check_filter(1)
+        check_groups(config, 1)
     with pytest.raises(RecipeError, match="less than one group"):
-        read("filter", {"strategy": "top_k", "value": 0.12}).check_filter(16)
-    read().check_filter(1)
+        check_groups(read("filter", {"strategy": "top_k", "value": 0.12}), 16)
+    check_groups(read(), 1)
 
 
 def test_resolvers_follow_the_environments() -> None:

@@ -7,6 +7,7 @@ from refusals import refused
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError
+from ragen_verl.validation.filter import check_groups
 
 P, N = 8, 4
 
@@ -37,7 +38,7 @@ LEGAL = {
 def test_every_strategy_is_read_and_makes_its_rule(strategy: str) -> None:
     wanted = {key: tuple(value) if key == "range" else value for key, value in LEGAL[strategy].items()}
     config = read(strategy=strategy, **LEGAL[strategy])
-    config.check_filter(N)
+    check_groups(config, N)
     rule = config.filter.rule(P, N)
     assert rule.strategy == strategy and rule.total == P
     assert rule.options == {**({"slack": 0.0} if strategy == "top_p" else {}), **wanted}
@@ -113,18 +114,18 @@ def test_groups_of_one_have_no_spread_to_decide_by() -> None:
         {"on_empty": "dynamic_sampling"},
     ):
         with pytest.raises(RecipeError, match=r"rollout\.n is 1"):
-            read(**keys).check_filter(1)
-        read(**keys).check_filter(2)
+            check_groups(read(**keys), 1)
+        check_groups(read(**keys), 2)
     for score in ("mean", "sum", "entropy", "length"):
-        read(strategy="top_k", score=score).check_filter(1)
+        check_groups(read(strategy="top_k", score=score), 1)
 
 
 def test_a_filter_keeps_between_one_group_and_all() -> None:
     with pytest.raises(RecipeError, match=r"less than one group: use 0\.125"):
-        read(strategy="top_k", value=0.12).check_filter(N)
+        check_groups(read(strategy="top_k", value=0.12), N)
     with pytest.raises(RecipeError, match="a step has 8 groups"):
-        read(strategy="top_k_count", value=9).check_filter(N)
-    read(strategy="top_k_count", value=8).check_filter(N)
+        check_groups(read(strategy="top_k_count", value=9), N)
+    check_groups(read(strategy="top_k_count", value=8), N)
 
 
 def test_dynamic_sampling_is_bounded_by_the_recipe() -> None:
@@ -132,7 +133,7 @@ def test_dynamic_sampling_is_bounded_by_the_recipe() -> None:
     assert (config.filter.target(P), config.filter.extra_groups(P)) == (P, P)
     assert config.filter.rule(P, N).limit == P and config.filter.rule(P, N).drop_zero_variance
     with pytest.raises(RecipeError, match="a step generates 10 groups at most"):
-        read(on_empty="dynamic_sampling", dynamic_sampling_groups=11, dynamic_sampling_limit=2).check_filter(N)
+        check_groups(read(on_empty="dynamic_sampling", dynamic_sampling_groups=11, dynamic_sampling_limit=2), N)
     assert read().filter.extra_groups(P) == 0
 
 

@@ -13,7 +13,7 @@ from recipe_composition import composed
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConfig, Phi3Config, Qwen2Config
 from transformers.initialization import no_init_weights
 
-from ragen_verl.cpu import cluster, sizes
+from ragen_verl.cpu import accelerator, sizes
 from ragen_verl.cpu.sizes import Shape, bucket, cache_bytes, micro_batch
 from ragen_verl.validation.recipe import check
 
@@ -78,10 +78,10 @@ def test_a_head_of_a_cluster_is_no_machine_of_its_own(folder: str, tmp_path: Pat
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         if address:
             monkeypatch.setenv("RAY_ADDRESS", address)
-        assert cluster.joins_a_cluster() is joins
+        assert accelerator.joins_a_cluster() is joins
     monkeypatch.delenv("RAY_ADDRESS")
     (tmp_path / "ray").mkdir()
     write_ray_address("192.0.2.1:6379")
     for cpu_build in (False, True):  # vLLM's build for CPUs has no use for a cluster's devices
-        monkeypatch.setattr(cluster, "_is_for_cpus", lambda found=cpu_build: found)
-        assert cluster.joins_a_cluster() is not cpu_build
+        monkeypatch.setattr(accelerator, "_is_for_cpus", lambda found=cpu_build: found)
+        assert accelerator.joins_a_cluster() is not cpu_build

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ragen_verl.config.diagnostics import Diagnostics, Stop
 from ragen_verl.config.schema import parse
-from ragen_verl.diagnostics.checkpoints import CheckpointPolicy
 from ragen_verl.diagnostics.early_stop import EarlyStop
+from ragen_verl.diagnostics.keeping import CheckpointPolicy
 from ragen_verl.diagnostics.registry import NOTE, Evidence
 from ragen_verl.diagnostics.verdict import Finding, Verdict
 from ragen_verl.errors import RecipeError

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ragen_verl.cli import app
-from ragen_verl.doctor import Facts, Probe, find
-from ragen_verl.doctor.facts import PACKAGES, PLUGIN_PROCESSES, locked, run_probe, run_probes
+from ragen_verl.doctor.facts import PACKAGES, PLUGIN_PROCESSES, Facts, Probe, locked, run_probe, run_probes
 from ragen_verl.doctor.facts import changed as changed_packages
+from ragen_verl.doctor.problems import find
 from ragen_verl.machine import version
 
 LOADED = Probe({"loaded": True, "by_itself": True, "error": None, "registered": ["trainer:ragen_sync"]})

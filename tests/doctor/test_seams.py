@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from ragen_verl import verl_files
 from ragen_verl.cli.resume import tell
-from ragen_verl.doctor import seams
+from ragen_verl.doctor import recorded, seams
 from ragen_verl.doctor.facts import locked
 
 VERL = verl_files.folder()
@@ -42,8 +42,8 @@ def other_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 def test_the_installed_verl_is_the_recorded_one() -> None:
-    assert seams.recorded()["verl"] == locked()["verl"]
-    assert seams.recorded()["seams"] == seams.installed(), "after the tests passed, `make lock` records it anew"
+    assert recorded()["verl"] == locked()["verl"]
+    assert recorded()["seams"] == seams.installed(), "after the tests passed, `make lock` records it anew"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_installed_verl_is_the_recorded_one() -> None:
     ],
 )
 def test_seams_are_found_in_our_own_source(name: str) -> None:
-    assert name in seams.recorded()["seams"]
+    assert name in recorded()["seams"]
 
 
 def test_no_python_prints_the_code_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from env_servers import serving
 from ragen_lab.checker import Profile, Subject
 from ragen_lab.checker.calls import Calls
-from ragen_lab.checker.measure import measure
+from ragen_lab.checker.costs import measure
 from ragen_lab.checker.record import chooser
 from ragen_lab.checker.scores import play_all
 from test_registry_wide import IDS

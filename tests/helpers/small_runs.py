@@ -13,8 +13,8 @@ from ragen_verl.diagnostics.monitor import judge
 from ragen_verl.rollout.metrics import summarize
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.trajectories import TaskPrompts, appending
-from ragen_verl.runs.trajectories import line as row
+from ragen_verl.runs.writing import TaskPrompts, appending
+from ragen_verl.runs.writing import line as row
 
 GROUPS, MEMBERS, STATES = 3, 4, 6
 ACTIONS = ("Left", "Right", "Up")

@@ -19,7 +19,8 @@ from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Full, SingleTurn, Window
 from ragen_verl.rollout.episode import Generation, Limits, play
 from ragen_verl.rollout.protocols.ragen import Ragen
-from ragen_verl.rollout.record import COMMON, decode, encode, messages, task_prompt_key
+from ragen_verl.rollout.reading import decode, messages
+from ragen_verl.rollout.record import COMMON, encode, task_prompt_key
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 
 CONTEXTS = [Full(), Window(window=2), SingleTurn(summary_turns=2)]

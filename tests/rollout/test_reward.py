@@ -21,7 +21,8 @@ from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.context import Full, SingleTurn
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.protocols.ragen import Ragen
-from ragen_verl.rollout.record import decode, encode
+from ragen_verl.rollout.reading import decode
+from ragen_verl.rollout.record import encode
 from ragen_verl.rollout.reward import REWARDS, Rewards, reward
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from ragen_lab.qualify.outcome import Outcome
+from ragen_lab.qualify.findings import Outcome
 from ragen_lab.reproduce import results
 from ray.exceptions import RayTaskError
 from rich.console import Console
@@ -24,7 +24,7 @@ from ragen_verl.runs import disk, launch
 from ragen_verl.runs.cause import cause
 from ragen_verl.runs.checkpoints import damage, pointed_at, saving
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.trajectories import TaskPrompts, write
+from ragen_verl.runs.writing import TaskPrompts, write
 
 NO_SPACE = "No space left on device"
 TASK_PROMPT = {"system": "s", "head": "h"}

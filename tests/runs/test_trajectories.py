@@ -12,7 +12,8 @@ from datasets import load_dataset
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.trajectory import StopReason, Trajectory, Turn
 from ragen_verl.runs.folder import RunFolder
-from ragen_verl.runs.trajectories import TaskPrompts, TrajectoryWarning, appending, features, files, messages, read
+from ragen_verl.runs.trajectories import features, files, messages, read
+from ragen_verl.runs.writing import TaskPrompts, TrajectoryWarning, appending
 
 
 def record(env: str = "Lake", seed: int = 1, rollout_index: int = 0, reward: float = 1.0, **infos) -> dict:

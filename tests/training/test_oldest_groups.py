@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 from transfer_queue import KVBatchMeta
 
 from ragen_verl.training.oldest_groups import OldestGroups, oldest
-from ragen_verl.training.sampler import AsynchronousSampler
+from ragen_verl.training.sampler import DynamicSampling
 
 P, N, THRESHOLD = 3, 2, 4
+
+
+class Sampler(DynamicSampling, OldestGroups):
+    """As `sampler` builds it."""
 
 
 class Flight:
@@ -144,7 +148,7 @@ def test_dynamic_sampling_takes_finished_groups_within_its_bound(
     def differs(uid: str) -> bool:
         return (int(uid[1:]) * 37 + salt) % 100 < 100 * share
 
-    flight = Flight(lambda number: lasts[number % len(lasts)], AsynchronousSampler, target=target, limit=limit)
+    flight = Flight(lambda number: lasts[number % len(lasts)], Sampler, target=target, limit=limit)
     flight.buffer.count = lambda batch: sum(differs(uid) for uid in taken(batch))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay_buffer, "tq", flight)

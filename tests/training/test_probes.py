@@ -397,7 +397,7 @@ def test_mutual_information_of_so_many_samples(step):
 
 def test_a_budget_that_is_too_small(step):
     trainer, batch, trajectories, _ = step
-    small = MutualInformation(enabled=True, every=1, max_forward_tokens=20)
+    small = MutualInformation(enabled=True, every=1, share=1e-4)
     probe = probes.MutualInformationProbe(small, 0, kept=1.0, think=True)
     with pytest.raises(RecipeError, match="two prompts by two responses"):
         probe(trainer, batch, trajectories)

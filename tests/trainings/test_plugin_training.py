@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from doc_pages import with_site
 from driver import trained
+from loaded_lines import ON_A_CPU, WHEN_ASKED, recorded, recording
 from paths import ROOT
 from typer.testing import CliRunner
 
@@ -72,7 +73,13 @@ def example(run: RunFolder) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def imports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the example's training leaves what its processes import."""
+    return tmp_path_factory.mktemp("recorded") / "imports"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, imports: Path) -> RunFolder:
     """The example package installed and trained by name; on adapters, with two rewards beside the environment's."""
     folder = tmp_path_factory.mktemp("example")
     environment = with_site(folder / "site")
@@ -94,11 +101,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     ]
     (folder / "rewards.py").write_text(REWARDS)
     command = [RAGEN_VERL, "train", "nano/frozen_lake", *SMALL, *overrides, "ragen.run.dir=run"]
+    environment = recording(environment, imports)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=550)
     run = RunFolder(folder / "run")
     assert done.returncode == 0, done.stdout + done.stderr + run.log_file.read_text()[-6000:]
     assert str(run.path) in done.stdout.replace("\n", "")
     return run
+
+
+def test_it_loads_what_nothing_asks_for_in_no_process(example: list[dict], imports: Path) -> None:
+    found = recorded(imports)
+    assert {"ragen_verl.runs.launch", "ragen_verl.training.trainer", "ragen_verl.training.agent_loop"} <= found
+    assert not [name for name in found if name.startswith("ragen_lab")]
+    estimators = {name for name in WHEN_ASKED if name.startswith("ragen_verl.advantages.")}  # a plugin adds one
+    assert found & (WHEN_ASKED.keys() - ON_A_CPU.keys() - estimators) == set()
 
 
 def test_train_makes_both_steps(example: list[dict]) -> None:

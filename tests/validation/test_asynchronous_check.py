@@ -7,8 +7,8 @@ from omegaconf import DictConfig
 from recipe_composition import changed, composed, verl_accepts
 from refusals import refused
 
-from ragen_verl.validation.asynchronous import warmup_steps
 from ragen_verl.validation.recipe import check
+from ragen_verl.validation.trainer import warmup_steps
 
 CORRECTION = "algorithm.rollout_correction"
 ENGINE = "actor_rollout_ref.rollout"

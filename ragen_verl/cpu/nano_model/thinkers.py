@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.errors import RecipeError
 
 __all__ = ["THINKERS", "cache", "nano_path", "thinker_of", "thinker_path"]
@@ -36,18 +35,16 @@ def thinker_of(seed: int) -> int:
     return THINKERS[(seed // _STREAM - 1) % len(THINKERS)]
 
 
-def nano_path(thoughts: str | None = None, number: int | None = None) -> Path:
-    """The folder of a nano model: the resolver `${ragen_nano:}`, `${ragen_nano:thoughts,1}`.
+def nano_path(thoughts: str, number: int | None = None) -> Path:
+    """The folder of a nano model: the resolver `${ragen_nano:thoughts,1}`.
 
     Args:
-        thoughts: nothing for the shipped model, `thoughts` for one whose thoughts are sentences.
+        thoughts: `thoughts`, for a model whose thoughts are sentences.
         number: one of `THINKERS`, or a run's seed, which chooses one of them.
 
     Raises:
         RecipeError: there is no such model, or it has not been built on this machine.
     """
-    if thoughts is None:
-        return nano_model_path()
     if thoughts != "thoughts" or not isinstance(number, int) or number < 1:
         raise RecipeError(
             f"There is no nano model {thoughts},{number}: use ${{ragen_nano:}}, or ${{ragen_nano:thoughts,N}} with N "

@@ -2,7 +2,7 @@
 
 A Python thread cannot be stopped from outside. A call that exceeds its time is therefore abandoned: a new thread
 replaces its thread in the pool at once, and if the call ever returns, its thread ends. Threads are daemons, so a hung
-one does not keep the process alive.
+one does not keep the process alive; those of anyio and of `concurrent.futures` are none.
 """
 
 from __future__ import annotations

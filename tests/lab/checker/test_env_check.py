@@ -16,7 +16,7 @@ import pytest
 from broken_envs import Says, Walk
 from paths import HELPERS, ROOT
 from ragen_lab.checker import QUICK, RULES, Profile, Subject, check
-from ragen_lab.checker.measure import load_tokenizer
+from ragen_lab.checker.costs import load_tokenizer
 from ragen_lab.checker.record import difference
 from ragen_lab.checker.rules import IN_CALLS, describe
 from ragen_lab.testing import check_env

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from ragen_lab.qualify import generation, learning
-from ragen_lab.qualify.outcome import Outcome
+from ragen_lab.qualify.findings import Outcome
 from transformers import AutoModelForCausalLM
 
 

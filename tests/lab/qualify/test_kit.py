@@ -10,16 +10,16 @@ import psutil
 import pytest
 from ragen_lab.qualify import kit as kit_module
 from ragen_lab.qualify import part as part_module
-from ragen_lab.qualify import plan
+from ragen_lab.qualify import timetable
+from ragen_lab.qualify.findings import Outcome, Status
 from ragen_lab.qualify.kit import Kit, check
-from ragen_lab.qualify.outcome import Outcome, Status
 from ragen_lab.qualify.page import cell, points, render
 
 from ragen_verl.errors import RecipeError
 
 SLEEPER = """
 import subprocess, sys, time
-from ragen_lab.qualify.outcome import Outcome
+from ragen_lab.qualify.findings import Outcome
 def run(outcome, settings):
     children = [subprocess.Popen(["sleep", "600"], start_new_session=one) for one in (False, True)]
     outcome.row("children", pids=[one.pid for one in children])
@@ -52,12 +52,12 @@ def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kit:
         (folder / f"{name}.py").write_text(text)
     # the children read it as well: modules of the package are looked for in this folder too
     (folder / "sitecustomize.py").write_text(
-        "from ragen_lab import qualify\nfrom ragen_lab.qualify import plan\n"
+        "from ragen_lab import qualify\nfrom ragen_lab.qualify import timetable\n"
         f"qualify.__path__.append({str(folder)!r})\n"
-        f"plan.PARTS.update({{name: plan.Part(name, name, 0.1, 30) for name in {list(texts)!r}}})\n"
+        f"timetable.PARTS.update({{name: timetable.Part(name, name, 0.1, 30) for name in {list(texts)!r}}})\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setattr(plan, "PARTS", {name: plan.Part(name, name, 0.1, 30) for name in texts})
+    monkeypatch.setattr(timetable, "PARTS", {name: timetable.Part(name, name, 0.1, 30) for name in texts})
     return Kit(tmp_path / "out", "cpu", 5)
 
 
@@ -112,7 +112,7 @@ def test_a_part_cut_short_is_reported_as_such(kit: Kit) -> None:
 
 def test_wrong_arguments_are_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kit_module, "nvidia_smi", list)
-    assert check(None, 5, []) == ("cpu", list(plan.PARTS))
+    assert check(None, 5, []) == ("cpu", list(timetable.PARTS))
     assert check("cpu", 20, ["memory", "engine"])[1] == ["engine", "memory"]
     for arguments, says in {
         ("cuda", 5, ()): "lists no GPU",
@@ -134,7 +134,7 @@ def test_not_a_number_passes_no_check() -> None:
 
 def test_larger_shapes_need_more_minutes_and_memory() -> None:
     def shapes(minutes: int, memory: float, device: str = "cuda") -> list[str]:
-        return plan.settings("throughput", minutes, device, memory)["shapes"]
+        return timetable.settings("throughput", minutes, device, memory)["shapes"]
 
     assert shapes(60, 80) == ["Qwen2.5-0.5B", "Qwen2.5-1.5B", "Qwen2.5-3B"]
     assert shapes(20, 80) == shapes(60, 48) == ["Qwen2.5-0.5B", "Qwen2.5-1.5B"]
@@ -143,7 +143,7 @@ def test_larger_shapes_need_more_minutes_and_memory() -> None:
 
 
 def test_the_shares_of_the_parts_are_the_whole() -> None:
-    assert sum(one.share for one in plan.PARTS.values()) == pytest.approx(1)
+    assert sum(one.share for one in timetable.PARTS.values()) == pytest.approx(1)
 
 
 def test_the_page_shows_everything_and_escapes_it(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_an_outcome_that_was_cut_in_half_is_none(tmp_path: Path) -> None:
 
 
 def test_what_a_part_raises_is_its_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(plan.PARTS, "engine", plan.Part("none", "no_such_module", 0.1, 1))
+    monkeypatch.setitem(timetable.PARTS, "engine", timetable.Part("none", "no_such_module", 0.1, 1))
     found = part_module.run("engine", tmp_path / "engine.json", {})
     assert found.status is Status.FAIL and "no_such_module" in found.sentence
     assert Outcome.read(tmp_path / "engine.json") == found

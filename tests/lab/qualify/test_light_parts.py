@@ -10,8 +10,8 @@ from pathlib import Path
 
 import forked
 import pytest
+from ragen_lab.qualify.findings import Outcome, Status
 from ragen_lab.qualify.kit import environment
-from ragen_lab.qualify.outcome import Outcome, Status
 from stacks import on_cpu_stack
 
 PARTS = {

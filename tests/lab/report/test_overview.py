@@ -145,5 +145,5 @@ def test_a_setting_that_was_changed_at_a_resume_has_its_steps(tmp_path):
     assert found["settings changed at a resume"] == [
         (key, "0.001 from step 1, 0.0005 from step 7, 0.0002 from step 10", "-")
     ]
-    note_changes(one, {}, 0)  # begun anew
+    one.begin(OmegaConf.create({}), 0)  # anew
     assert history(one) == {}

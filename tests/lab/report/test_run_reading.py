@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ragen_lab.report.facts import facts
+from ragen_lab.report.about import facts
 from ragen_lab.report.overview import record
 from ragen_lab.report.reading import read_run
 from ragen_lab.report.trajectories import normalise

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ragen_lab.reproduce.catalogue import experiments
 from ragen_lab.reproduce.estimates import difference, paired_difference
 from ragen_lab.reproduce.exact import chance_of_a_decision, sign_flips, splits
-from ragen_lab.reproduce.protocol import LEVEL
+from ragen_lab.reproduce.experiment_protocol import LEVEL
 from ragen_lab.reproduce.survival import share_of_runs
 
 RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "reproduction"

@@ -15,12 +15,12 @@ from ragen_lab.reproduce import results
 from ragen_lab.reproduce.catalogue import experiments
 from ragen_lab.reproduce.decisions import Decision
 from ragen_lab.reproduce.estimates import paired_difference
+from ragen_lab.reproduce.experiment_protocol import Event, Statistic
 from ragen_lab.reproduce.figures import figure
 from ragen_lab.reproduce.judgement import judge_result
 from ragen_lab.reproduce.measure import event_step, from_curve, label, unpacked
 from ragen_lab.reproduce.outcomes import evaluation
 from ragen_lab.reproduce.page import comparison_rows, level_rows, page
-from ragen_lab.reproduce.protocol import Event, Statistic
 from ragen_lab.reproduce.sensitivity import sensitivity
 from ragen_lab.reproduce.settings import packed
 from ragen_lab.reproduce.settings import unpacked as unpacked_settings

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from protocol_runs import compose, read
 from ragen_lab.reproduce import results
+from ragen_lab.reproduce.experiment_protocol import Event, Statistic
 from ragen_lab.reproduce.judgement import Warnings
 from ragen_lab.reproduce.measure import NotMeasured, label, measured
-from ragen_lab.reproduce.protocol import Event, Statistic
 
 from ragen_verl.runs.folder import RunFolder
 

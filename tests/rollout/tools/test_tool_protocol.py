@@ -17,7 +17,8 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.protocols.tools import Tools
-from ragen_verl.rollout.record import decode, encode
+from ragen_verl.rollout.reading import decode
+from ragen_verl.rollout.record import encode
 from ragen_verl.rollout.rows import rows_of
 from ragen_verl.rollout.trajectory import StopReason, Trajectory
 

@@ -11,7 +11,7 @@ from ragen_verl.config.schema import FILLED, at_least, one_of
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import HELD_OUT_SUCCESS
 
-__all__ = ["LEVEL", "SCALES", "Comparison", "Cost", "Curve", "Event", "Protocol", "Statistic"]
+__all__ = ["LEVEL", "SCALES", "Comparison", "Cost", "Curve", "Event", "ExperimentProtocol", "Statistic"]
 
 _SEED_DISTANCE = 1_000_000
 """The least distance between two seeds of a protocol: a run uses steps * groups seeds, with dynamic sampling more."""
@@ -159,7 +159,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Protocol:
+class ExperimentProtocol:
     """A question to the runs of a sweep, and the rule that decides it.
 
     Attributes:

@@ -138,7 +138,7 @@ def install_project() -> None:
     smoke = subprocess.run([sys.executable, "-W", "ignore", "-c", SMOKE], capture_output=True, text=True)
     if smoke.returncode:
         reason = (smoke.stderr.strip().splitlines() or [f"exit code {smoke.returncode}"])[-1]
-        sys.exit(f"Installed, but the stack does not import: {reason} (`make clean` and then make install it anew).")
+        sys.exit(f"Installed, but the stack does not import: {reason} (`make clean` and then make install it again).")
     print(f"Imported in {time.monotonic() - start:.0f} s.", flush=True)
 
 

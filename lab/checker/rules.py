@@ -297,7 +297,7 @@ def copies(case: Case) -> Iterator[str]:
                 yield broken.what
                 break
             if found := difference(expected, _goes_on(case, twin)):
-                yield f"a copy by {how} goes on differently: {found}"
+                yield f"a copy by {how} continues differently: {found}"
             elif found := difference(expected, _goes_on(case, env)):
                 yield f"a copy by {how} shares something with the original: {found}"
 

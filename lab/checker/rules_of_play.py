@@ -95,7 +95,7 @@ def success(case: Case) -> Iterator[str]:
             step = case.calls.step(env, action)
             state = step.observation
             if step.info["success"] and not (step.terminated or step.truncated):
-                yield f"seed {seed} is solved, but its episode goes on: set terminated with success"
+                yield f"seed {seed} is solved, but its episode continues: set terminated with success"
                 return
             if step.info["success"] and step.truncated:
                 yield f"seed {seed} is solved, but its episode is reported as truncated: set terminated instead"

@@ -83,7 +83,7 @@ def confirm(prepared: Prepared, yes: bool) -> None:
         listed = [*listed[:_SHOWN], f"and {len(listed) - _SHOWN} more"]
     if not yes and not sys.stdin.isatty():
         raise RecipeError(
-            f"{prepared.folder.path} holds a run with other settings ({'; '.join(listed)}): add --yes to go on with "
+            f"{prepared.folder.path} holds a run with other settings ({'; '.join(listed)}): add --yes to continue with "
             "yours, or name another folder."
         )
     out = console()

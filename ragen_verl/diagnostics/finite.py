@@ -28,7 +28,7 @@ class NotFiniteError(ArithmeticError):
     def __init__(self, step: int, names: tuple[str, ...]) -> None:
         super().__init__(
             f"{' and '.join(names)} {'was' if len(names) == 1 else 'were'} no finite number in {STEPS} steps in a row, "
-            f"the last of them {step}: go on from an earlier checkpoint with a lower learning rate, or look for the "
+            f"the last of them {step}: continue from an earlier checkpoint with a lower learning rate, or look for the "
             "term of the loss that divides by nothing."
         )
 

@@ -145,7 +145,7 @@ def survey(folder: Path, wanted: Wanted | None = None) -> Survey:
     if whole is None and lost:
         raise RecipeError(
             f"No checkpoint in {folder} is whole ({'; '.join(lost)}): name one elsewhere by trainer.resume_from_path "
-            "with trainer.resume_mode=resume_path, or begin anew with trainer.resume_mode=disable."
+            "with trainer.resume_mode=resume_path, or start again with trainer.resume_mode=disable."
         )
     return Survey(folder, named, whole, damaged, unfinished)
 

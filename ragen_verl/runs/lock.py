@@ -74,7 +74,7 @@ def check(folder: Path) -> None:
     if is_held(folder):
         number, _, host = _named(folder).partition(" ")
         raise RecipeError(
-            f"A run goes on in {folder} (process {number} on {host}): wait until it has ended, end it with "
+            f"A run is active in {folder} (process {number} on {host}): wait until it has ended, end it with "
             f"`kill {number}`, or name another folder."
         )
 

@@ -32,7 +32,7 @@ _NEEDED = {
     ),
     "ragen.rollout.seeded_sampling": (
         False,
-        "a request that goes on after an update would draw its first random numbers again",
+        "a request that continues after an update would draw its first random numbers again",
     ),
     f"{_CORRECTION}.bypass_mode": (
         False,

@@ -122,7 +122,7 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("KeepsItsOwn", "traces", "every episode keeps 2.1 MB more"),
         ("OracleNeverWins", "oracle", "following oracle() solved none of 3 episodes"),
         ("SuccessNeverSet", "success", "info['success'] is never true"),
-        ("NoEndAfterWinning", "success", "is solved, but its episode goes on"),
+        ("NoEndAfterWinning", "success", "is solved, but its episode continues"),
         ("NoInstruction", "interface", "instruction is empty"),
         ("ShowsNothing", "sizes", "observations are empty"),
         ("ShowsABook", "sizes", "tokens, more than 8,192"),

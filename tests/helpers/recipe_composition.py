@@ -8,11 +8,12 @@ from functools import cache
 import yaml
 from hydra import compose, initialize_config_module
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core import plugins
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 
-import ragen_verl.plugin  # noqa: F401  (lets Hydra find verl)
-from ragen_verl.resolvers import register_resolvers
+from ragen_verl.resolvers import find_verl, register_resolvers
 
 
 def composed(recipe: str, *overrides: str) -> DictConfig:
@@ -30,6 +31,8 @@ def composed(recipe: str, *overrides: str) -> DictConfig:
 @cache
 def _composed(recipe: str, overrides: tuple[str, ...]) -> DictConfig:
     register_resolvers()
+    if not plugins.Plugins.instance().discover(SearchPathPlugin):  # it is lost whenever Hydra's state is restored
+        find_verl(plugins)
     with initialize_config_module("ragen_verl.recipes", version_base=None):
         return compose(recipe, overrides=list(overrides))
 

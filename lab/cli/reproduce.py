@@ -198,7 +198,7 @@ def _report(sweep: Sweep, root: Path, out: Path) -> None:
     for one in result["left_out"]:
         _say(f"{one['variant']}, seed {one['seed']}, is {one['state']}. {one['why']}")
     found = judge_result(sweep, result)
-    if lost := len(earlier["runs"]) - len(result["runs"]):
+    if (lost := len(earlier["runs"]) - len(result["runs"])) > 0:
         _say(f"{lost} runs of {out / sweep.name}.json do not count today, so that it stays as it is.")
         return
     if not result["runs"]:

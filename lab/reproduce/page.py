@@ -11,7 +11,7 @@ from ragen_lab.reproduce.decisions import Decision
 from ragen_lab.reproduce.estimates import Interval
 from ragen_lab.reproduce.front import LIMITS, findings, summary
 from ragen_lab.reproduce.judgement import Judged, Judgement, LevelJudged, judge_result
-from ragen_lab.reproduce.regime import regimes
+from ragen_lab.reproduce.regime import regimes, warned
 from ragen_lab.reproduce.results import earlier_result
 from ragen_lab.reproduce.sensitivity import sensitivity
 from ragen_lab.reproduce.sweep import Sweep
@@ -51,6 +51,12 @@ rate of the published size. A result keeps its protocol, and one that was change
 """
 
 
+_SYNTHETIC = """\
+On synthetic healthy runs it warns in less than one of a hundred ([how often the verdict is wrong](measured.md#how-
+often-the-verdict-is-wrong)). Real runs of this size are noisier than those: there a warning says little. Thresholds
+were not set on these runs."""
+
+
 def page(sweeps: Sequence[Sweep], out: Path) -> str:
     """The whole page.
 
@@ -80,6 +86,7 @@ def page(sweeps: Sequence[Sweep], out: Path) -> str:
         "",
     ]
     lines += ["## Where the nano model learns Sokoban", "", *regimes(sweeps, results), ""]
+    lines += ["## Warnings on these runs", "", warned(sweeps, results), "", _SYNTHETIC, ""]
     lines += ["## Pictures", ""]
     for sweep, one in there:
         lines += _picture(sweep, one, results[sweep.name], out)

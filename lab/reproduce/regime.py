@@ -6,29 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ragen_lab.markdown import table
+from ragen_lab.reproduce.judgement import Warnings
 from ragen_lab.reproduce.settings import unpacked
 from ragen_lab.reproduce.sweep import Sweep
 
 from ragen_verl.names import HELD_OUT_SUCCESS
 
-__all__ = ["regimes", "updates_a_step"]
+__all__ = ["regimes", "updates_a_step", "warned"]
 
 
 def regimes(sweeps: Sequence[Sweep], results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """The map: settings of the Sokoban runs that there are, and held-out success at their end; the highest first."""
     rows: dict[tuple[Any, ...], list[float | None]] = {}
-    for sweep in sweeps:
-        result = results[sweep.name]
-        if sweep.recipe != "nano/sokoban" or not result["runs"]:
-            continue
-        settings = unpacked(result["settings"])
-        title = next((title for title, metric in sweep.panels.items() if metric == HELD_OUT_SUCCESS), None)
-        for run in result["runs"]:
-            if run["variant"] in sweep.runs_of:
-                continue
-            own = settings[run["variant"]]
-            steps, curve = int(own["trainer.total_training_steps"]), run["curves"].get(title) or [[0, None]]
-            rows.setdefault(_regime(own, steps), []).append(curve[-1][1] if run["steps"] == steps else None)
+    for run, own, curve in _runs(sweeps, results):
+        steps = int(own["trainer.total_training_steps"])
+        rows.setdefault(_regime(own, steps), []).append(curve[-1][1] if curve and run["steps"] == steps else None)
     ended = {key: [end for end in ends if end is not None] for key, ends in rows.items()}
     found = sorted(rows.items(), key=lambda row: -sum(ended[row[0]]) / max(1, len(ended[row[0]])))
     yield from table(
@@ -36,6 +28,35 @@ def regimes(sweeps: Sequence[Sweep], results: Mapping[str, Mapping[str, Any]]) -
          "runs that reached the end", "held-out success there"),
         [(*map(str, key), f"{len(ended[key])} of {len(ends)}", _range(ended[key])) for key, ends in found],
     )  # fmt: skip
+
+
+def warned(sweeps: Sequence[Sweep], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """How often the verdict of the diagnostics was right on the Sokoban runs that there are, in two sentences."""
+    found = list(_runs(sweeps, results))
+    start = next((curve[0][1] for _, _, curve in found if curve and curve[0][0] == 0), 0.0)
+    good = [run for run, _, curve in found if run["collapsed"] is None and curve and curve[-1][1] >= start]
+    told = Warnings.of([run for run, *_ in found]).sentence
+    return (
+        f"{told} Of {len(good)} that it does not call collapsed and that end at or above their start ({start:.3f}), it "
+        f"warned in {sum(run['warned'] is not None for run in good)}."
+    )
+
+
+def _runs(
+    sweeps: Sequence[Sweep], results: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any], list[list[float]]]]:
+    """Each Sokoban run once, with its settings and its curve of held-out success."""
+    seen = set()
+    for sweep in sweeps:
+        if sweep.recipe != "nano/sokoban":
+            continue
+        settings = unpacked(results[sweep.name]["settings"])
+        title = next((title for title, metric in sweep.panels.items() if metric == HELD_OUT_SUCCESS), "")
+        for run in results[sweep.name]["runs"]:
+            made_by = sweep.runs_of.get(run["variant"], f"{sweep.name}/{run['variant']}"), run["seed"]
+            if made_by not in seen:
+                seen.add(made_by)
+                yield run, settings[run["variant"]], run["curves"].get(title, [])
 
 
 def updates_a_step(settings: Mapping[str, Any]) -> int:

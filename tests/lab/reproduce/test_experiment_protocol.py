@@ -9,14 +9,15 @@ from omegaconf import OmegaConf
 from protocol_runs import SWEEP, read
 from ragen_lab.reproduce.catalogue import experiments, find
 from ragen_lab.reproduce.measure import statistics_of
-from ragen_lab.reproduce.results import read as read_result
-from ragen_lab.reproduce.settings import compared, unpacked
+from ragen_lab.reproduce.results import earlier_result
+from ragen_lab.reproduce.settings import compared, differing, unpacked
 from ragen_lab.reproduce.sweep import Sweep
 
 from ragen_verl.cli.prepare import prepare
 from ragen_verl.errors import RecipeError
 from ragen_verl.runs.folder import RunFolder
 
+RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "reproduction"
 NANO = tuple(f"e{number}" for number in range(21))
 PAPER = (
     *(f"ragen_figure{number}" for number in range(5, 12)),
@@ -114,13 +115,12 @@ def _settings(sweep: Sweep, variant: str, folder: RunFolder) -> dict:
     return compared(OmegaConf.to_container(config))
 
 
-def test_settings_of_committed_results_have_todays_keys() -> None:
-    """A key that got another name belongs into `settings._RENAMED`, or no committed run counts any more."""
-    out = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "reproduction"
-    today = compared(OmegaConf.to_container(prepare("nano/sokoban", [], machine=False).config))
-    for file in out.glob("e*.json"):
-        sweep = experiments()[file.stem]
-        if sweep.recipe == "nano/sokoban":
-            stored = unpacked(read_result(sweep.name, out)["settings"])
-            known = {key for own in stored.values() for key in own if key.startswith("ragen.")}
-            assert {key for key in known if ".envs." not in key} <= set(today), sweep.name
+@pytest.mark.parametrize("name", sorted(file.stem for file in RESULTS.glob("e*.json")))
+def test_committed_runs_have_todays_settings(name: str) -> None:
+    """A key that got another name belongs into `settings._RENAMED`, and a default that changed into the experiment."""
+    sweep, result = experiments()[name], earlier_result(experiments()[name], RESULTS)
+    variant = result["runs"][0]["variant"]
+    folder = RunFolder(Path("none"))
+    config = prepare(sweep.recipe, sweep.overrides_of(variant, sweep.seeds[0], folder), machine=False).config
+    usual = compared(OmegaConf.to_container(prepare(sweep.recipe, [], machine=False).config))
+    assert not differing(unpacked(result["settings"])[variant], compared(OmegaConf.to_container(config)), usual)

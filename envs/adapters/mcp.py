@@ -106,7 +106,7 @@ class MCPEnv(ToolEnv):
         return "\n\n".join(part for part in (self.task_text, told) if part) or "(no task)", {}
 
     @property
-    def tools(self) -> list[Schema]:
+    def tools(self) -> list[Schema]:  # type: ignore[override]
         """The allowed tools, as the server describes them."""
         return [self._link.tools[name] for name in self.allow] if self._link else []
 

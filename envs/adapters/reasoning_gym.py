@@ -82,7 +82,7 @@ class ReasoningGymEnv(ExternalEnv):
             raise unknown(task, known, "reasoning-gym")
         if taken := [key for key in _OURS if key in kwargs]:
             raise BadEnvKwargs(f"{self.name}: {taken[0]} is set by the rollout, so leave it out.")
-        self.task = task
+        self.name_of_task = task
         self.kwargs = kwargs
         self.randomness = GlobalRandomness()
         self.entry: dict[str, Any] = {}
@@ -96,11 +96,11 @@ class ReasoningGymEnv(ExternalEnv):
         package = need("reasoning_gym", "reasoning-gym", "reasoning-gym")
         try:
             with self.randomness():
-                return package.create_dataset(self.task, seed=seed, size=1, **self.kwargs)
+                return package.create_dataset(self.name_of_task, seed=seed, size=1, **self.kwargs)
         except TypeError as error:
             raise BadEnvKwargs(f"{self.name} does not take these arguments: {error}.") from error
         except (AssertionError, ValueError) as error:
-            raise reject("reasoning-gym", f"{self.task} does not take these values: {error}.") from error
+            raise reject("reasoning-gym", f"{self.name_of_task} does not take these values: {error}.") from error
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw the question of the group's seed."""
@@ -116,7 +116,7 @@ class ReasoningGymEnv(ExternalEnv):
         text = action.strip()[:_MOST_CHARACTERS] if isinstance(action, str) else ""
         if self.ended() or not text:
             return self.idle(valid=bool(text))
-        score, valid = 0.0, harmless(self.task, text, str(self.entry["answer"]))
+        score, valid = 0.0, harmless(self.name_of_task, text, str(self.entry["answer"]))
         if valid:
             try:
                 self._data = self._data or self._dataset(self.seed)

@@ -105,7 +105,7 @@ class TRLEnv(ToolEnv):
         return "\n\n".join(part for part in (_prompt(self._row), str(told or "")) if part) or "(no task)", {}
 
     @property
-    def tools(self) -> list[Schema]:
+    def tools(self) -> list[Schema]:  # type: ignore[override]
         """The public methods of the class."""
         return _kit(self.factory)().tools
 

@@ -110,7 +110,7 @@ class BFCL(Benchmark):
         return found
 
     @property
-    def tools(self) -> list[Schema]:
+    def tools(self) -> list[Schema]:  # type: ignore[override]
         """The functions that are offered now."""
         return [*self._functions, *self._guessed] if self._turn is not None else []
 

@@ -106,12 +106,12 @@ class Tau2(Benchmark):
         return self._case.ticket
 
     @property
-    def policy(self) -> str:
+    def policy(self) -> str:  # type: ignore[override]
         """The company's policy, for the system message."""
         return _world().get_policy()
 
     @property
-    def tools(self) -> list[Schema]:
+    def tools(self) -> list[Schema]:  # type: ignore[override]
         """The functions of the company and of the phone, and `done`."""
         return _functions() if self._actions is not None else []
 

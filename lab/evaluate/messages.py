@@ -57,7 +57,8 @@ class MessageChat(Chat):
     """
 
     def __init__(self, protocol: Protocol) -> None:
-        self._protocol, self._prefill = protocol, protocol.prefill
+        self._protocol: Any = protocol  # one with tools describes them
+        self._prefill = protocol.prefill
 
     def initial(self, system: str, user: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[Message]:
         """The opening of a conversation; the system message describes tools, which are called in the form for text."""

@@ -83,7 +83,7 @@ def test_methods_of_a_class_are_tools_and_its_reward_counts() -> None:
     assert env.step(said("I give up.")).reward == 0
 
 
-def test_rows_are_tasks_and_a_reward_function_is_called_as_in_trl(tmp_path) -> None:
+def test_rows_are_tasks_and_a_function_gives_the_reward(tmp_path) -> None:
     rows = [{"prompt": [{"role": "user", "content": f"Task {code}"}], "code": code} for code in (2, 5)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     env = make("trl:trl_boxes:Box", rows=str(tmp_path / "rows.jsonl"), reward="trl_boxes:half", success_return=0.75)

@@ -167,6 +167,7 @@ def apply(module: Any) -> None:
         if not isinstance(self, critic):
             inputs["logits_to_keep"] = tree.place[kept]
         args |= {name: args[name][kept] for name in ("input_ids_rmpad_rolled", "temperature_rmpad")}
+        self._ragen_tree = tree
         return inputs, {**args, "tree": (tree, kept)}
 
     @wraps(micro_batches)
@@ -182,7 +183,18 @@ def apply(module: Any) -> None:
         parts = neighbours(new_tokens(ids.values(), ids.offsets()), told("max_token_len_per_gpu"), dp_group)
         return [tu.index_select_tensor_dict(data, part) for part in parts], parts
 
+    step = model.forward_step
+
+    @wraps(step)
+    def measured(self: Any, micro_batch: TensorDict, loss_function: Any, forward_only: bool) -> tuple[Any, dict]:
+        self._ragen_tree = None
+        loss, output = step(self, micro_batch, loss_function, forward_only)
+        if (tree := self._ragen_tree) and not forward_only:
+            output["metrics"]["computed_tokens"] = len(tree.tokens) / len(tree.place)
+        return loss, output
+
     model.prepare_model_inputs, module.prepare_micro_batches = prepare_tree, whole_groups
+    model.forward_step = measured
 
     for kind in (model, critic):
 

@@ -137,6 +137,7 @@ def test_every_step_is_logged_with_ragens_names(run: RunFolder) -> None:
         ):
             assert name in row, name
         assert row["rollout/filter_kept_ratio"] == 0.5
+        assert 0.1 < row["actor/computed_tokens"] < 0.95  # the rows of a group share their prompt
         assert row["rollout/chosen_in_group_std"] >= row["rollout/in_group_std"]
 
 

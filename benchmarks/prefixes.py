@@ -69,7 +69,7 @@ class Shape:
 
 SHAPES = {
     "nano": Shape("nano/frozen_lake: 8 groups of 8, up to 5 turns", 8, 8, 20, 40, (10, 60), 16, nano=True),
-    "small": Shape("small/bandit: 8 groups of 8, 163 + 12 tokens", 8, 8, 30, 163, (12, 12), 8),
+    "small": Shape("small/bandit: a group of 8, 163 + 12 tokens", 1, 8, 30, 163, (12, 12), 8),
     "one_prompt": Shape("one prompt of all groups: 64 rows, 163 + 12 tokens", 8, 8, 163, 163, (12, 12), 64),
     "paper": Shape("paper/sokoban_*: a group of 16, up to 5 turns", 1, 16, 250, 250, (200, 600), 4),
 }

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import tracemalloc
+import warnings
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -43,7 +44,9 @@ def traces(case: Case) -> Iterator[str]:
     before, streams = _held(), (sys.stdout, sys.stderr)
     ears = sys.stdout, sys.stderr = _Ear(streams[0]), _Ear(streams[1])
     try:
-        _play(case, _RESETS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python itself prints one only once
+            _play(case, _RESETS)
     finally:
         sys.stdout, sys.stderr = streams
     if (folder := os.getcwd()) != case.folder:

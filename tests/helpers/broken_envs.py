@@ -8,6 +8,7 @@ import re
 import sqlite3
 import threading
 import time
+import warnings
 
 import numpy as np
 
@@ -441,6 +442,12 @@ class Prints(Walk):
     def step(self, action):
         print("a step")
         return super().step(action)
+
+
+class Warns(Walk):
+    def reset(self, *, seed=None, options=None):
+        warnings.warn("Another version is played.", stacklevel=1)
+        return super().reset(seed=seed, options=options)
 
 
 class SlipsWithTheGroup(Walk):

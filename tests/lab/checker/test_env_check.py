@@ -142,6 +142,12 @@ def test_another_working_directory_is_found(monkeypatch, tmp_path):
     assert report.broken == ["traces"] and "changes the working directory" in str(report)
 
 
+@pytest.mark.filterwarnings("always:Another version")
+def test_a_warning_is_no_print(monkeypatch):
+    monkeypatch.setattr("warnings.showwarning", lambda message, *place: sys.stderr.write(f"{message}\n"))
+    assert checked(broken_envs.Warns, skip=[name for name in RULES if name not in ("interface", "traces")]).ok
+
+
 @pytest.mark.parametrize(("kind", "same"), [(broken_envs.OneLevel, True), (Walk, False), (Says, False)])
 def test_seeds_of_one_level_are_noted(kind, same):
     assert any("begin the same level" in note for note in checked(kind).notes) == same

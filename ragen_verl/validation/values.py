@@ -30,6 +30,11 @@ def _within(test: Callable[[float], bool]) -> Callable[[Any], bool]:
     return lambda value: _number(value) and test(value)
 
 
+def _all_below_1(value: Any) -> bool:
+    return isinstance(value, list) and all(_number(one) and 0 <= one < 1 for one in value)
+
+
+_NOT_BELOW_0 = (_within(lambda value: value >= 0), "0 or more")
 _ONE_OR_MORE = (_whole(1), "a whole number of 1 or more")
 _ZERO_OR_MORE = (_whole(0), "a whole number of 0 or more")
 
@@ -40,24 +45,21 @@ _RULES: tuple[tuple[str, tuple[Callable[[Any], bool], str]], ...] = (
     ("*.top_p", (_within(lambda value: 0 < value <= 1), "above 0 and at most 1")),
     ("*.top_k", (_whole(-1), "a whole number of 1 or more, or -1 for all tokens")),
     ("*.gpu_memory_utilization", (_within(lambda value: 0 < value <= 1), "above 0 and at most 1")),
-    ("*.optim.lr", (_within(lambda value: value >= 0), "0 or more")),
-    ("*.weight_decay", (_within(lambda value: value >= 0), "0 or more")),
+    *((f"*{end}", _NOT_BELOW_0) for end in (".optim.lr", ".weight_decay", ".kl_loss_coef", ".kl_coef")),
+    ("*.betas", (_all_below_1, "numbers from 0 to below 1")),
+    ("*.model_dtype", (("fp16", "float16", "fp32", "float32", "bf16", "bfloat16").__contains__, "fp32, bf16 or fp16")),
     ("*.optim.clip_grad", (_within(lambda value: value > 0), "above 0")),
     ("*.cliprange_value", (_within(lambda value: value > 0), "above 0")),
     ("*.lr_warmup_steps_ratio", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")),
-    ("algorithm.gamma", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")),
-    ("algorithm.lam", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")),
+    *((f"algorithm.{name}", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")) for name in ("gamma", "lam")),
     ("*.entropy_coeff", (_number, "a number")),
     ("actor_rollout_ref.rollout.nnodes", _ZERO_OR_MORE),  # 0: on the trainer's devices
-    ("*.lora_rank", _ZERO_OR_MORE),
-    ("trainer.critic_warmup", _ZERO_OR_MORE),
-    ("*num_workers", _ZERO_OR_MORE),
-    ("trainer.save_freq", (_whole(), "a whole number")),
-    ("trainer.test_freq", (_whole(), "a whole number")),
-    ("*.seed", (_whole(), "a whole number")),
+    *((key, _ZERO_OR_MORE) for key in ("*.lora_rank", "trainer.critic_warmup", "*num_workers")),
+    *((key, (_whole(), "a whole number")) for key in ("trainer.save_freq", "trainer.test_freq", "*.seed")),
     *((f"*.{name}", _ONE_OR_MORE) for name in ("n", "nnodes", "n_gpus_per_node", "ppo_epochs", "total_epochs")),
     *((f"*{end}", _ONE_OR_MORE) for end in ("_batch_size", "_batch_size_per_gpu", "_parallel_size", "_ckpt_to_keep")),
     *((f"*{end}", _ONE_OR_MORE) for end in (".max_num_seqs", ".max_num_batched_tokens", "_token_len_per_gpu")),
+    ("*.lora_alpha", _ONE_OR_MORE),
     *((f"actor_rollout_ref.rollout.{name}", _ONE_OR_MORE) for name in ("prompt_length", "response_length")),
 )
 _PATTERNS = [(re.compile(translate(pattern)), *rule) for pattern, rule in _RULES]
@@ -83,6 +85,7 @@ _CHOICES: dict[str, Callable[[], frozenset[str]]] = {
     "actor_rollout_ref.rollout.name": rollouts,
     # what vLLM and verl's PrecisionType both take
     "actor_rollout_ref.rollout.dtype": lambda: frozenset({"bfloat16", "float16", "float32", "half", "float", "auto"}),
+    "trainer.device": lambda: frozenset({"cpu", "cuda", "npu"}),  # verl.utils.device
     "critic.loss_agg_mode": lambda: field_choices("verl.workers.config.ActorConfig")["loss_agg_mode"],
     "algorithm.kl_ctrl.type": lambda: frozenset({"fixed", "adaptive"}),  # core_algos.get_kl_controller
     "data.truncation": lambda: frozenset({"error", "left", "right", "middle"}),  # verl.utils.torch_functional

@@ -22,6 +22,10 @@ def sft(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     A trajectory gives one chat. Where every turn was a training row of its own it gives one for each turn, since a
     later prompt does not contain the earlier ones. A trajectory that failed or has no turn gives none.
 
+    With tools the assistant's messages have `tool_calls`, results are messages of the role `tool`, and `tools` has the
+    schemas, as TRL's trainers read them; a reply whose calls could not all be read stays text. A window of turns leaves
+    calls as text as well.
+
     Args:
         records: trajectory records with their task prompts.
 
@@ -35,6 +39,9 @@ def sft(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
         if record["excluded"] or not record["turns"]:
             continue
         about = {name: record[name] for name in _KEPT}
+        if not record["row_per_turn"] and (record["preamble"] or {}).get("tools"):
+            yield {"messages": _with_calls(record), "tools": record["preamble"]["tools"], **about}
+            continue
         if not record["row_per_turn"]:
             yield {"messages": messages(record), **about}
             continue
@@ -83,3 +90,30 @@ def preferences(records: Iterable[Record], margin: float = 0.0) -> Iterator[dict
             pair = {"prompt": prompt, "chosen": chosen, "rejected": rejected, "margin": difference}
             returns = {"return_chosen": best["return"], "return_rejected": worst["return"]}
             yield {**pair, **returns, "env": best["env"], "seed": best["seed"]}
+
+
+def _with_calls(record: Record) -> list[dict[str, Any]]:
+    """The messages of a trajectory with its calls as data, up to its last answer."""
+    plain, found = messages(record), list[dict[str, Any]]()
+    turns = record["turns"]
+    first = len(plain) - 2 * len(turns)  # a system message, if any, then user and assistant in turn
+    found += plain[: first + 1]
+    for number, turn in enumerate(turns):
+        user, reply = plain[first + 2 * number], plain[first + 2 * number + 1]
+        calls = [call for call in turn["calls"] if call["name"] is not None]
+        if number and found[-1]["role"] != "tool":
+            found.append(user)
+        if not calls or len(calls) < len(turn["calls"]):
+            found.append(reply)
+            continue
+        written = [
+            {"type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}} for call in calls
+        ]
+        found.append({"role": "assistant", "content": turn["reasoning"], "tool_calls": written})
+        if number + 1 < len(turns):
+            results = (call["result"] or f"This call was not made ({call['error']})." for call in calls)
+            found += [
+                {"role": "tool", "name": call["name"], "content": text}
+                for call, text in zip(calls, results, strict=True)
+            ]
+    return found

@@ -158,6 +158,8 @@ def _steps(record: Record) -> Iterator[tuple[str, float, dict[str, Any]]]:
         yield _TOOL_CHOICE, spent - planning, {**place, **chosen}
         answered = {"observation": turn["observation"], "reward": turn["reward"], "penalty": turn["penalty"]}
         answered |= {f"rewards.{part}": value for part, value in turn["rewards"].items()}
+        if calls := turn.get("calls"):
+            answered |= {f"tool.{name}": [str(call[name]) for call in calls] for name in ("name", "error")}
         yield _RESPONSE, turn["env_seconds"], {**place, "action": turn["executed"], **answered}
     last = record["turns"][-1]["observation"] if record["turns"] else None
     ended = {"stop_reason": record["stop_reason"], "success": record["success"], "reward": record["return"]}

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from ragen_verl.cli.console import console
+from ragen_verl.cli.doctor_model import doctor_model
 from ragen_verl.cli.waiting import waiting
+from ragen_verl.errors import RecipeError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +23,8 @@ __all__ = ["doctor"]
 
 
 def doctor(
+    what: str = typer.Argument(None, metavar="[model FOLDER]", help="Look at a model's chat template instead."),
+    folder: str = typer.Argument(None, hidden=True),
     quick: bool = typer.Option(False, "--quick", help="Import neither verl nor vLLM, and do not start Ray."),
     as_json: bool = typer.Option(False, "--json", help="Print everything as JSON."),
 ) -> None:
@@ -28,6 +32,10 @@ def doctor(
 
     It takes about a quarter of a minute, with --quick a few seconds. The exit code is 1 if there is a problem.
     """
+    if what is not None:
+        if what != "model" or folder is None:
+            raise RecipeError(f"doctor {what} is nothing to look at: write doctor, or doctor model FOLDER.")
+        doctor_model(folder)
     from ragen_verl.doctor.facts import gather
     from ragen_verl.doctor.problems import find
 

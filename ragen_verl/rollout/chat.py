@@ -80,10 +80,13 @@ class ChatTokens(Chat):
 
     Attributes:
         eos_ids: ids that end a response: the template's end-of-turn token first, then the tokenizer's own.
+        stop_ids: those of them that the engine has to be told.
 
     Raises:
         RecipeError: the chat template cannot be continued token by token.
     """
+
+    stop_ids: tuple[int, ...] = ()
 
     def __init__(self, tokenizer: Any, protocol: Answers, template_kwargs: Mapping[str, Any] | None = None) -> None:
         self.tokenizer = tokenizer

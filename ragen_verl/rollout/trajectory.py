@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -49,6 +50,7 @@ _DECIMALS = 6
 _PACKAGE = version("ragen-verl")
 
 _FLOAT_BITS = 1024
+_ERRORS = ("malformed", "unknown_tool", "arguments", "tool", "limit")
 
 
 class StopReason(str, Enum):
@@ -280,6 +282,9 @@ class Trajectory:
         `effective_action_ratio` (share of actions with an effect among the executed ones), `valid_turn_ratio`,
         `effective_turn_ratio`, `format_ratio` (share of turns with the wanted tags). Where the return has named parts
         (`Turn.rewards`), `reward/{part}` is the sum of each over the turns.
+
+        With tools: `calls_per_turn`, `turns_without_call` (share of turns), `call_errors/{kind}` (share of calls that
+        ended with an error of the kind) and `tools/{name}` (share of calls that were for the tool).
         """
         turns = self.turns
         executed = [info for turn in turns for info in turn.infos]
@@ -292,6 +297,7 @@ class Trajectory:
         return (
             info_means
             | sums
+            | (self._call_metrics() if self.tools else {})
             | {
                 "success": float(self.success),
                 "truncated": float(self.stop_reason.cut_short),
@@ -310,6 +316,21 @@ class Trajectory:
                 "format_ratio": _ratio(sum(turn.format_ok for turn in turns), len(turns)),
             }
         )
+
+    def _call_metrics(self) -> dict[str, float]:
+        calls = [call for turn in self.turns for call in turn.calls]
+        errors, names = Counter(call["error"] for call in calls), Counter(call["name"] for call in calls)
+        tools = [one.get("function", one).get("name", "") for one in self.tools]
+        return {
+            "calls_per_turn": _ratio(len(calls), len(self.turns)),
+            "turns_without_call": _ratio(sum(not turn.calls for turn in self.turns), len(self.turns)),
+            **{
+                f"call_errors/{kind}": _ratio(errors[kind], len(calls))
+                for kind in {**dict.fromkeys(_ERRORS), **errors}
+                if kind
+            },
+            **{f"tools/{name}": _ratio(names[name], len(calls)) for name in tools},
+        }
 
     def record(self, offsets: Offsets | None = None) -> dict[str, Any]:
         """The episode as data for JSON; its `schema` is `RECORD_SCHEMA`.

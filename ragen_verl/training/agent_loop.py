@@ -64,12 +64,14 @@ class RagenAgentLoop(AgentLoopBase):
         entropy = (info["seed"], rollout_index) if ragen.rollout.seeded_sampling else None
         if rollout.name == "vllm":
             sampling_params = {**sampling_params, "detokenize": False}  # only the ids are used
+        chat = _chat(self.tokenizer, protocol, tuple(self.config.data.apply_chat_template_kwargs.items()))
+        if chat.stop_ids:
+            sampling_params = {**sampling_params, "stop_token_ids": list(chat.stop_ids)}
         engine = Engine(self.server_manager, sampling_params, entropy)
         build, workers = make, _workers(ragen.rollout.env_threads)
         if registry.isolation(info["env_id"]) == "process":
             process = _processes(ragen.rollout.env_processes, ragen.rollout.step_timeout).worker()
             build, workers = process.make, process.threads
-        chat = _chat(self.tokenizer, protocol, tuple(self.config.data.apply_chat_template_kwargs.items()))
         trajectory = await play(
             partial(build, info["env_id"], **info["kwargs"]),
             seed=info["seed"],

@@ -199,6 +199,18 @@ def test_long_arguments_are_refused_and_long_results_cut(workers):
     assert len(played.turns[0].calls[0]["result"]) == 1200, "the record has all of it"
 
 
+def test_metrics_count_calls_errors_and_tools(workers):
+    broken = '<tool_call>{"name": "look"}</tool_call>'
+    played = run(workers, f"{LOOK % 'red'}\n{LOOK % 'x'}", broken, OPEN % "z", "hello", "bye")
+    found = played.metrics()
+    assert found["calls_per_turn"] == pytest.approx(4 / 5) and found["turns_without_call"] == pytest.approx(2 / 5)
+    shares = {name: value for name, value in found.items() if name.startswith(("call_errors/", "tools/")) and value}
+    assert shares == pytest.approx(
+        {f"call_errors/{kind}": 0.25 for kind in ("malformed", "arguments", "tool")}
+        | {"tools/look": 0.5, "tools/open": 0.25}
+    )
+
+
 def test_a_record_has_calls_and_tools_through_a_file(workers):
     played = run(workers, LOOK % "green", "bye")
     record = played.record()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragen_verl.env.calls import called
+from ragen_verl.env.core import Step
 from ragen_verl.env.tools import ToolEnv, tool
 from ragen_verl.errors import RecipeError
 
@@ -14,10 +15,31 @@ _NAMES = ("red", "green", "blue", "white", "black", "brown")
 
 
 class Lockbox(ToolEnv):
-    """Look into boxes for the note with the code, and open the lock with it.
+    """Boxes, one of which holds the code that opens a lock.
 
-    The code and its box are drawn with the seed. Opening with the right code earns 1 and ends the episode; a wrong code
-    earns nothing and uses one of the tries.
+    ## Description
+    The smallest task in which a call needs the result of an earlier one.
+
+    ## Action Space
+    Calls of `look(box)` and `open(code)`, or a reply without a call.
+
+    ## Observation Space
+    The result of the last call.
+
+    ## Starting State
+    The code and its box are drawn with the seed.
+
+    ## Rewards
+    1 for opening the lock.
+
+    ## Episode End
+    When the lock opens, at the last wrong try, and at a reply without a call.
+
+    ## Arguments
+    `boxes`, `digits`, `tries`, `max_actions`.
+
+    ## Version History
+    - v0: the first version.
 
     Args:
         boxes: 1 to 6.
@@ -46,6 +68,11 @@ class Lockbox(ToolEnv):
         self.place = self.names[int(self.np_random.integers(len(self.names)))]
         self.left, self.seen = self.tries, False
         return f"Boxes: {', '.join(self.names)}.", {}
+
+    def step(self, action: str) -> Step:
+        """Make a call or pass on a reply; raises ResetNeeded before the first reset."""
+        _ = self.dynamics
+        return super().step(action)
 
     @tool
     def look(self, box: str) -> Any:

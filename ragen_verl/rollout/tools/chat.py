@@ -157,11 +157,12 @@ class ToolChat(ChatTokens):
         if not found or user.count(_VALUE) != count or max(ends) < 0 or _TOOL["function"]["name"] not in reply:
             return False
         asked = self._render([{"role": "user", "content": _USER}], [_TOOL]).partition(_USER)[2]
+        asked = asked.rstrip().removesuffix("<think>") if asked.rstrip().endswith("<think>") else asked
         same = next((place for place, (a, b) in enumerate(zip(user, asked, strict=False)) if a != b), len(asked))
         reply = user[same : len(reply) + len(_VALUE) + min(end for end in ends if end >= 0)]
         if form.closes in form.stops:
             reply += form.closes
-        _, rest = form.think(reply, asked[:same].rstrip().endswith("<think>"))
+        _, rest = form.think(reply, False)
         return rest is not None and form.read(rest) == ("", [_CALL] * count)
 
     def _tail(self, parts: Sequence[tuple[str, str]], count: int) -> str:

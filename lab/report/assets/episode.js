@@ -86,12 +86,12 @@ function scaleOf(name) {
   return h('span', { class: 'scale dim small', title: name === 'advantages' ? 'one scale for the whole page; stronger ones have the same colour' : '' }, from, bar, to);
 }
 
-/** A call of a tool, folded: name, time and error are seen, arguments and result when it is opened. */
+/** A call of a tool, folded: name, time and kind of error are seen, arguments and result when it is opened. */
 function drawCall(call) {
   const took = call.seconds != null ? ` ${number(call.seconds)} s` : '';
   return h('details', { class: 'call' },
-    h('summary', {}, h('span', { class: 'action' }, ...shown(call.name || 'a call')), took, call.error && h('span', { class: 'chip warn' }, 'error')),
-    ['arguments', 'result', 'error'].filter((name) => call[name]).flatMap((name) => [h('h4', {}, name), h('pre', {}, ...shown(call[name], asked.query))]));
+    h('summary', {}, h('span', { class: 'action' }, ...shown(call.name || 'a call')), took, call.error && h('span', { class: 'chip warn' }, ...shown(call.error))),
+    ['arguments', 'result'].filter((name) => call[name]).flatMap((name) => [h('h4', {}, name), h('pre', {}, ...shown(call[name], asked.query))]));
 }
 
 function drawTurn(turn, place, differs, words) {

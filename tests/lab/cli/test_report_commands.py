@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 from ragen_lab.report.trajectories import Wanted, normalise
-from small_runs import small_run, trajectory
+from small_runs import small_evaluation, small_run, trajectory
 from typer.testing import CliRunner
 
 from ragen_verl.cli import app
@@ -119,3 +119,30 @@ def test_show_names_what_there_is(tmp_path: Path) -> None:
 )
 def test_filters(wanted: Wanted, matches: bool) -> None:
     assert wanted.matches(normalise(trajectory(2, 1, 1).record())) is matches
+
+
+def test_policies_of_an_evaluation_stand_side_by_side(tmp_path: Path) -> None:
+    small_evaluation(tmp_path)
+    told = run("show", tmp_path, "--seed", 2)
+    assert told.exit_code == 0, told.output
+    (both,) = [line for line in told.output.splitlines() if "first val, seed 2" in line]
+    assert "second val, seed 2" in both and "2 of 8 trajectories of val" in told.output
+    alone = run("show", tmp_path, "--policy", "second", "--seed", 2).output
+    assert "I am the second" in alone and "I am the first" not in alone
+    rows = [json.loads(line) for line in run("show", tmp_path, "--json").output.splitlines()]
+    assert [(one["policy"], one["seed"]) for one in rows][:2] == [("first", 0), ("first", 1)]
+    assert "did you mean second?" in run("show", tmp_path, "--policy", "secnd").stderr
+
+
+def test_an_evaluation_has_a_page(tmp_path: Path) -> None:
+    small_evaluation(tmp_path)
+    assert run("report", tmp_path).exit_code == 0 and (tmp_path / "report.html").is_file()
+
+
+def test_notes_alone_leave_a_run_healthy(tmp_path: Path) -> None:
+    folder = small_run(tmp_path, steps=2)
+    note = {"step": 1, "cause": "no_valid_turns", "evidence": {"level": "note"}}
+    folder.verdict.write_text(json.dumps({"status": "note", "findings": [note]}))
+    assert "healthy, one note" in run("runs", "list", tmp_path).output
+    assert run("report", tmp_path).exit_code == 0
+    assert '<span class="badge note">healthy, one note</span>' in (tmp_path / "report.html").read_text()

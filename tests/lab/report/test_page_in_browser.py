@@ -309,12 +309,13 @@ def test_calls_of_tools_are_folded(tmp_path: Path, opened: Callable) -> None:
     file = folder.trajectories("train") / "000004.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     call = {"name": "search", "arguments": {"query": ATTACK}, "result": "seven hits", "error": None, "seconds": 0.25}
-    lines[0]["turns"][0]["calls"] = [call, {"name": "buy", "error": "no money"}]
+    calls = [call, {"name": "buy", "error": "no money"}]
+    lines[0]["turns"][0]["calls"] = [json.dumps(one) for one in calls]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     tab = opened(folder.path)
     tab.locator(".cell").first.click()
     calls = tab.locator("details.call")
-    assert [" ".join(one.inner_text().split()) for one in calls.all()] == ["search 0.25 s", "buyerror"]
+    assert [" ".join(one.inner_text().split()) for one in calls.all()] == ["search 0.25 s", "buyno money"]
     calls.first.locator("summary").click()
     assert "seven hits" in calls.first.inner_text() and tab.evaluate("window.hacked === undefined")
 

@@ -167,6 +167,7 @@ class Drawing:
         marks = [[one.number, one.step, one.level, one.metric in self.panel.lines.values()] for one in self.marks]
         return {
             "title": self.panel.title,
+            "unit": self.panel.unit,
             "percent": self.panel.percent,
             "log": self.panel.log,
             "lines": self.panel.lines,

@@ -242,6 +242,7 @@ def test_repeated_seeds_are_one_line_with_a_band(tmp_path: Path, opened: Callabl
     runs = [small_run(tmp_path / f"a-seed{seed}", steps=6 + seed).path for seed in (1, 2)]
     tab = opened(*runs)
     entropy = tab.locator(".panel").nth(3)
+    expect(entropy.locator("figcaption")).to_have_text("Entropy nats a token")
     assert entropy.locator(".line").count() == 3 and entropy.locator(".line.thin").count() == 2
     assert entropy.locator("polygon").count() == 1
     assert "mean of 2 runs" in tab.locator(".legend").first.inner_text()

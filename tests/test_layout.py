@@ -29,7 +29,7 @@ TRAINING = tuple(
     for one in ("plugin", "vllm_plugin", "patches", "cpu", "cli.app", "cli.train", "training", "env.arguments")
 )
 """What a training loads begins here: plugins, patches, the command, what verl imports by name, what environments do."""
-MOST_LINES = 19_130
+MOST_LINES = 15_600
 """Own lines that a training may load if nothing of `WHEN_ASKED` asks. A commit that raises this says why."""
 MOST_LINES_ON_A_CPU = 16_350
 """The same on a machine without an accelerator."""

@@ -99,10 +99,15 @@ def shape_of(model: str) -> Shape:
 
 def _shape(config: Mapping[str, Any]) -> Shape:
     """The shape in a model's config.json; the names of its keys are those of transformers."""
-    sizes = [config[key] for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")]
-    heads = config["num_attention_heads"]
-    shared = config.get("num_key_value_heads") or heads
-    return Shape(*sizes, heads, shared, bool(config.get("tie_word_embeddings", False)))
+    return Shape(
+        vocabulary=config["vocab_size"],
+        hidden=config["hidden_size"],
+        inner=config["intermediate_size"],
+        layers=config["num_hidden_layers"],
+        heads=config["num_attention_heads"],
+        kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
+        tied=bool(config.get("tie_word_embeddings", False)),
+    )
 
 
 def make(name: str, folder: Path, seed: int = 0) -> Path:

@@ -113,7 +113,7 @@ def _collapses(
         if any(one is None for side in times for one in side):
             continue
         if comparison.than is None:
-            yield words, compare_survival(*times)
+            yield words, compare_survival(times[0], times[1])
         else:
             yield words, share_of_runs(sum(hit for _, hit in times[0]), len(times[0]), comparison.than)
 

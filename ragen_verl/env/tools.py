@@ -90,7 +90,7 @@ class ToolEnv(FreeTextEnv):
     @property
     def tools(self) -> list[Schema]:  # type: ignore[override]
         """The tools of this episode, each as OpenAI's API describes a function."""
-        return [schema for schema, _ in _tools(type(self)).values()]
+        return [schema for schema, _ in _tools(type(self)).values()]  # type: ignore[arg-type]
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
         """Call one of `tools` and return its result: text, text and a reward, or a `Step`.
@@ -103,7 +103,7 @@ class ToolEnv(FreeTextEnv):
         Raises:
             ToolError: the call cannot be made.
         """
-        _, adapter = _tools(type(self))[name]
+        _, adapter = _tools(type(self))[name]  # type: ignore[arg-type]
         try:
             given = adapter(arguments)
         except ValidationError as error:
@@ -123,7 +123,7 @@ class ToolEnv(FreeTextEnv):
     def end(self, text: str = "", reward: float = 0.0, *, success: bool = False, **numbers: float) -> Step:
         """The step that ends the episode: its last text, its reward, and whether the task is solved."""
         self._shown = text
-        return self.outcome(reward, terminated=True, success=success, **numbers)
+        return self.outcome(reward, terminated=True, success=success, **numbers)  # type: ignore[arg-type]
 
     def step(self, action: str) -> Step:
         """Make one call or pass on a reply, see `called` and `said`; any other text is answered with an error.
@@ -194,7 +194,7 @@ def _tool(name: str, method: Callable) -> tuple[Schema, Callable[[dict], dict]]:
 
         return _schema(name, description, parameters), check
     hints = get_type_hints(method, include_extras=True)
-    fields = {}
+    fields: dict[str, Any] = {}
     for one in list(inspect.signature(method).parameters.values())[1:]:
         if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
             raise RecipeError(f"The tool {name} has the parameter {one}: a tool's parameters have names.")
@@ -202,11 +202,11 @@ def _tool(name: str, method: Callable) -> tuple[Schema, Callable[[dict], dict]]:
             raise RecipeError(
                 f"The parameter {one.name} of the tool {name} needs a type hint and a line in the docstring's Args."
             )
-        hint = Annotated[hints[one.name], Field(description=told[one.name])]
+        hint: Any = Annotated[hints[one.name], Field(description=told[one.name])]  # type: ignore[valid-type, name-defined]
         fields[one.name] = hint if one.default is one.empty else NotRequired[hint]
-    arguments = TypedDict("Arguments", fields)  # type: ignore[operator]
-    arguments.__pydantic_config__ = ConfigDict(extra="forbid")
-    adapter = TypeAdapter(arguments)
+    arguments: Any = TypedDict("Arguments", fields)  # type: ignore[operator]
+    arguments.__pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[attr-defined]
+    adapter: Any = TypeAdapter(arguments)
     return _schema(name, description, _simple(adapter.json_schema())), adapter.validate_python
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib.metadata import version
-from itertools import zip_longest
+from itertools import chain, repeat
 from typing import Any
 
 from ragen_verl.env.calls import meant
@@ -163,9 +163,9 @@ class Turn:
         Those that were not made are among them: `malformed` could not be read, `limit` were too many in one reply. A
         reply without a call is none.
         """
-        made = [
+        made: list[dict[str, Any]] = [
             {**info["call"], "seconds": round(seconds, 4)}
-            for info, seconds in zip_longest(self.infos, self.seconds, fillvalue=0.0)
+            for info, seconds in zip(self.infos, chain(self.seconds, repeat(0.0)), strict=False)
             if info.get("call", {}).get("name") or info.get("call", {}).get("error")
         ]
         refused = [meant(action) for action in self.actions[len(self.executed) :]] if made else []

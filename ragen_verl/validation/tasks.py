@@ -34,7 +34,7 @@ def check_tasks(splits: Mapping[str, Split], built: Mapping[str, Sequence[Env]])
                 continue
             where, mine = f"ragen.{name}.envs[{i}]", [place for place, one in enumerate(places) if one == i]
             if name == "train":
-                numbers = range(tasks)
+                numbers = list(range(tasks))
                 if mine and len(mine) < (period := gcd(split.groups, tasks)):
                     raise RecipeError(
                         f"{where} plays {len(mine)} of every {split.groups} seeds, so that it never comes to some of "

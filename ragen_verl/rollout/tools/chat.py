@@ -20,7 +20,7 @@ __all__ = ["ToolChat"]
 
 _USER, _VALUE, _RESULT = "sentineluser", "sentinelvalue", "sentinelresult{}end"
 _CALL = Call("sentineltool", {"key": _VALUE})
-_TOOL = {
+_TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": _CALL.name,

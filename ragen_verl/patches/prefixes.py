@@ -130,7 +130,7 @@ def _asked(engine: Any, data: TensorDict) -> bool:
 
     from verl.utils import tensordict_utils as tu
 
-    if not flag(ASKED) or flag("distillation_use_topk") or data["position_ids"].dim() != 2:
+    if not flag(ASKED) or flag("distillation_use_topk") or data["position_ids"].dim() != 2 or "responses" not in data:
         return False
     if not hasattr(engine, "_ragen_fits"):
         engine._ragen_fits = fits(engine)

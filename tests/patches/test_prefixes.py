@@ -72,7 +72,7 @@ def batch(rows: list[Row], temperature: float = 0.7, **flags: Any) -> TensorDict
         "input_ids": ragged([prompt + response for prompt, response, _ in rows]),
         "position_ids": ragged([list(range(len(prompt + response))) for prompt, response, _ in rows]),
     }
-    data = tu.get_tensordict(fields)
+    data = tu.get_tensordict({**fields, "multi_modal_inputs": [{} for _ in rows]})  # as of texts in a training
     told = {"temperature": temperature, "calculate_entropy": True, "use_remove_padding": False, **flags}
     tu.assign_non_tensor(data, **told)
     return data

@@ -58,11 +58,12 @@ def evaluate(
     episode could not be played.
     """
     from ragen_lab.evaluate.endpoint import Sampling
-    from ragen_lab.evaluate.plan import episodes
+    from ragen_lab.evaluate.plan import closed_envs, episodes
     from ragen_lab.evaluate.spec import Setting, Spec
     from ragen_lab.evaluate.summary import comparisons, markdown, remarks, results, table
 
     from ragen_verl.config import RagenConfig
+    from ragen_verl.validation.tasks import check_tasks
 
     config = composed(recipe, overrides or [])
     ragen = RagenConfig.from_omegaconf(config)  # before the policies, which may be in its plugins
@@ -71,6 +72,7 @@ def evaluate(
         raise RecipeError(
             "--response-length is for a policy behind an API; for others set ragen.rollout.response_length=N."
         )
+    check_tasks({name: ragen.splits[name] for name in ragen.splits if name != "train"}, closed_envs(ragen))
     plan = episodes(ragen, samples, states)
     held_out = config.actor_rollout_ref.rollout.val_kwargs
     sampling = Sampling(

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragen_verl.config import RagenConfig
+from ragen_verl.env import Env, make
 from ragen_verl.errors import RecipeError
 
-__all__ = ["Episode", "episodes"]
+__all__ = ["Episode", "closed_envs", "episodes"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,17 @@ class Episode:
     def key(self) -> tuple[str, str, int, int]:
         """The key that identifies the episode in a plan."""
         return self.split, self.env, self.seed, self.rollout_index
+
+
+def closed_envs(ragen: RagenConfig) -> dict[str, list[Env]]:
+    """The environments of a recipe's held-out splits, built and closed, for the check of their tasks."""
+    found: dict[str, list[Env]] = {}
+    for name, split in ragen.splits.items():
+        for one in split.envs if name != "train" else ():
+            env = make(one.id, **one.kwargs_at(1))
+            env.close()
+            found.setdefault(name, []).append(env)
+    return found
 
 
 def episodes(ragen: RagenConfig, samples: int = 1, states: int | None = None) -> list[Episode]:

@@ -125,8 +125,8 @@ def checkout(folder: Path) -> None:
     script = venv / "bin" / "ragen-verl"
     script.write_text(f"#!{venv}/bin/python\nfrom ragen_verl.cli import app\n\napp()\n")
     script.chmod(0o755)
-    for stamp in re.findall(r"^touch (\S+)$", run(folder, "make -n install").stdout, re.MULTILINE):
-        (folder / stamp).touch()
+    for stamp in re.findall(r"^.*\btouch .*$", run(folder, "make -n install").stdout, re.MULTILINE):
+        run(folder, stamp)
 
 
 def run(folder: Path, command: str, said: str = "", **environment: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from ragen_lab.score import evaluator as evaluator
 from ragen_verl.advantages import estimator as estimator
 from ragen_verl.advantages.batch import AdvantageBatch as AdvantageBatch
 from ragen_verl.advantages.estimate import estimate as estimate
-from ragen_verl.advantages.statistics import centred as centred
+from ragen_verl.advantages.moments import centred as centred
 from ragen_verl.diagnostics import Evidence as Evidence
 from ragen_verl.diagnostics import cause as cause
 from ragen_verl.diagnostics import indicator as indicator

@@ -33,7 +33,13 @@ PLACE = re.compile(
 KEY = re.compile(r"(?<![\w.:/@-])ragen((?:\.(?!yaml)[a-z_]+)+)(?![\w(/-]|\.\w)")
 FREE = {"ragen.diagnostics.indicators", "ragen.diagnostics.causes", "ragen.rewards"}
 """What stands below these is an option of a plugin."""
-OWN = {"ragen.advantage.sharpness", "ragen.filter.factor", "ragen.filter.count", "ragen.rollout.observed"}
+OWN = {
+    "ragen.rollout.max_result",
+    "ragen.advantage.sharpness",
+    "ragen.filter.factor",
+    "ragen.filter.count",
+    "ragen.rollout.observed",
+}
 """Options of the plugins that the pages write."""
 
 

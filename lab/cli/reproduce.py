@@ -173,7 +173,7 @@ def _run(sweep: Sweep, root: Path, out: Path, only: list[str], seeds: list[int],
     gpus = devices() if sweep.protocol.scale == "paper" else []
     if len(gpus) >= 2 * each or jobs > 1:
         tasks = [
-            Task([sys.executable, "-m", "ragen_verl.cli", "train", sweep.recipe, *overrides],
+            Task([sys.executable, "-m", "ragen_verl", "train", sweep.recipe, *overrides],
                  folder.path.with_name(f"{folder.path.name}.out"))
             for folder, overrides in calls
         ]  # fmt: skip

@@ -243,7 +243,7 @@ def test_entry_points_that_are_no_text_harm_no_other(install, tmp_path):
     assert isinstance(make("Fine-v0"), Bandit) and make("Sokoban") and make("gymnasium:Taxi-v4")
     assert any("two-1.0.dist-info cannot be read" in fault for fault in registry.faults())
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "ragen_verl.cli", "env", "list"]
+    command = [sys.executable, "-m", "ragen_verl", "env", "list"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0 and "Fine-v0" in done.stdout and "Traceback" not in done.stderr, done.stderr
 

@@ -121,7 +121,10 @@ def checkout(folder: Path) -> None:
     venv = folder / ".venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     (site,) = folder.glob(SITE)
-    (site / "stack.pth").write_text(f"import site; site.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
+    stack = Path(sysconfig.get_paths()["purelib"])
+    (site / "stack.pth").write_text(f"import site; site.addsitedir({str(stack)!r})\n")
+    for info in stack.glob("*.dist-info"):  # uv looks for installed packages nowhere else
+        shutil.copytree(info, site / info.name, ignore=shutil.ignore_patterns("RECORD", "licenses"))
     script = venv / "bin" / "ragen-verl"
     script.write_text(f"#!{venv}/bin/python\nfrom ragen_verl.cli import app\n\napp()\n")
     script.chmod(0o755)

@@ -37,6 +37,7 @@ def facts_of(path: str) -> dict[str, Any]:
     except Exception as error:  # a folder without a tokenizer, an unknown name, no network
         first = str(error).splitlines()[0][:200]
         raise RecipeError(f"No tokenizer can be loaded from {path} ({first}): give a model's folder.") from error
+    chat: Any  # of the protocol, which knows the form
     try:
         chat, why = Tools(think=False).chat(tokenizer), None
     except RecipeError as error:
@@ -45,7 +46,7 @@ def facts_of(path: str) -> dict[str, Any]:
         try:
             chat = Tools(think=False, wire="text").chat(tokenizer)
         except RecipeError as error:
-            return {"cannot be continued": error}
+            return {"cannot be continued": str(error)}
     about = {
         "calls": chat.form.name if chat.rendered else "text: its template shows no calls, or in no form that is known",
         "calls in a reply": "any number" if chat.several else "1",

@@ -12,6 +12,7 @@ from ragen_lab.qualify.findings import Outcome
 from ragen_verl.names import GRADIENT_NORM, HELD_OUT_SUCCESS, MISMATCH, SECONDS, STEP_SECONDS, TRAIN_SUCCESS
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import train
+from ragen_verl.validation.composition import quoted
 
 __all__ = ["failed", "run", "trained"]
 
@@ -38,7 +39,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
         "trainer.save_freq=-1",
         # the trainer's own log-probabilities at every step, or there is nothing to compare
         "algorithm.rollout_correction.bypass_mode=false",
-        f"ragen.run.dir={path}",
+        f"ragen.run.dir={quoted(str(path))}",
     ]
     if code := trained(name, overrides, path):
         return failed(outcome, code, path)

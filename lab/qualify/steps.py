@@ -19,6 +19,7 @@ from ragen_lab.qualify.shapes import make
 
 from ragen_verl.names import SECONDS, STEP_SECONDS
 from ragen_verl.runs.folder import RunFolder
+from ragen_verl.validation.composition import quoted
 
 __all__ = ["card_of_gpu", "estimates", "run"]
 
@@ -53,7 +54,7 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
     for recipe in _RAGEN:
         path = Path(settings["runs"]) / f"steps-{recipe.rpartition('/')[2]}"
         overrides = _overrides(device, model)
-        if code := trained(recipe, [*overrides, f"ragen.run.dir={path}"], path):
+        if code := trained(recipe, [*overrides, f"ragen.run.dir={quoted(str(path))}"], path):
             return failed(outcome, code, path)
         said.append(_measured(outcome, recipe, path, estimates(recipe, overrides, card)))
         settings["save"]()

@@ -29,6 +29,7 @@ from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.names import HELD_OUT_SUCCESS, STEP_SECONDS, SWEEPS
 from ragen_verl.runs.folder import RunFolder
 from ragen_verl.runs.launch import say, train
+from ragen_verl.validation.composition import quoted
 
 __all__ = ["Sweep", "commands", "comparison", "mean_and_deviation", "packaged", "results", "run", "table"]
 
@@ -119,7 +120,7 @@ class Sweep:
 
     def overrides_of(self, variant: str, seed: int, folder: RunFolder) -> list[str]:
         """The overrides of a run."""
-        own = [f"ragen.train.seed={seed}", f"ragen.run.dir={folder.path}"]
+        own = [f"ragen.train.seed={seed}", f"ragen.run.dir={quoted(str(folder.path))}"]
         variants = [one for part in self.variants[variant] for one in ([part] if isinstance(part, str) else part)]
         return [*self.overrides, *variants, *own, f"trainer.experiment_name={self._runs_of(variant).replace('/', '-')}"]
 

@@ -10,6 +10,7 @@ are made one after the other, seed by seed, so that the present runs can be comp
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -122,7 +123,9 @@ class Sweep:
         """The overrides of a run."""
         own = [f"ragen.train.seed={seed}", f"ragen.run.dir={quoted(str(folder.path))}"]
         variants = [one for part in self.variants[variant] for one in ([part] if isinstance(part, str) else part)]
-        return [*self.overrides, *variants, *own, f"trainer.experiment_name={self._runs_of(variant).replace('/', '-')}"]
+        name = self._runs_of(variant).replace("/", "-")
+        own.append(f"trainer.experiment_name={name if re.fullmatch(r'[\w.-]+', name) else quoted(name)}")
+        return [*self.overrides, *variants, *own]
 
 
 def packaged() -> dict[str, Path]:

@@ -124,8 +124,8 @@ class Sweep:
         own = [f"ragen.train.seed={seed}", f"ragen.run.dir={quoted(str(folder.path))}"]
         variants = [one for part in self.variants[variant] for one in ([part] if isinstance(part, str) else part)]
         name = self._runs_of(variant).replace("/", "-")
-        own.append(f"trainer.experiment_name={name if re.fullmatch(r'[\w.-]+', name) else quoted(name)}")
-        return [*self.overrides, *variants, *own]
+        shown = name if re.fullmatch(r"[\w.-]+", name) else quoted(name)
+        return [*self.overrides, *variants, *own, f"trainer.experiment_name={shown}"]
 
 
 def packaged() -> dict[str, Path]:

@@ -28,7 +28,7 @@ DEV := $(VENV)/.dev-$(call hash,requirements/cpu.lock requirements/dev.lock)
 SLOW := $(VENV)/.slow-$(call hash,requirements/cpu.lock requirements/dev.lock requirements/slow.lock)
 SITE := .venv-site/.made-$(call hash,requirements/site.lock)
 
-.PHONY: train install add test test-layer test-lab test-gpu-install test-slow test-pages site bench lint format lock lock-gpu clean help
+.PHONY: train install add test test-layer test-lab test-gpu-install test-slow test-pages site test-bench bench lint format lock lock-gpu clean help
 
 train: $(PROJECT) ## install, then train RECIPE (default nano/frozen_lake)
 	@$(BIN)/ragen-verl train $(RECIPE) $(ARGS)

@@ -82,6 +82,8 @@ class ToolWorld(ToolEnv):
                 raise RecipeError(f"{name} is {value}: it goes from {least} to {most}.")
         self.depth, self.rows, self.distractors = depth, rows, distractors
         self.missing, self.unfitting, self.max_actions = missing, unfitting, max_actions
+        self.links: dict[str, tuple[str, dict[str, str]]] = {}  # none before `reset`
+        self.order: list[str] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw the tables, the tools and the goal."""

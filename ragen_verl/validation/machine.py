@@ -37,7 +37,7 @@ def check_machine(config: DictConfig) -> None:
     Raises:
         RecipeError: one sentence that names the key and what to do.
     """
-    if Path(config.actor_rollout_ref.model.path) == small_path():
+    if str(OmegaConf.select(config, "actor_rollout_ref.model.path")) == str(small_path()):
         fetch()
     _check_temporary()
     _check_device(config)

@@ -45,7 +45,7 @@ def test_an_added_cause_shows_like_a_built_in_one():
     record = json.loads(json.dumps(verdict.record()))
     assert record["findings"][0]["advice"] == "Ask for [bold] words."
     assert [row["metric"] for row in record["indicators"]] == ["hedging/[maybe]"]
-    console = Console(width=200)
+    console = Console(width=200, markup=False)
     with console.capture() as capture:
         console.print(verdict_table(verdict, indicators=True))
     for words in ("hedging/[maybe] 1 -> 5", "Ask for [bold] words.", "turns that say maybe"):

@@ -178,7 +178,9 @@ def test_a_verl_that_differs_is_named():
 
 @pytest.mark.parametrize("threads", ["1", "16"])
 def test_slow_settings_are_notes_and_no_failure(threads, monkeypatch):
-    monkeypatch.setattr("ragen_verl.doctor.gather", lambda quick: cpu_facts(environment={"OMP_NUM_THREADS": threads}))
+    monkeypatch.setattr(
+        "ragen_verl.doctor.facts.gather", lambda quick: cpu_facts(environment={"OMP_NUM_THREADS": threads})
+    )
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 0
     assert "export OMP_NUM_THREADS=2" in result.output and "No problem found" in result.output
@@ -186,7 +188,7 @@ def test_slow_settings_are_notes_and_no_failure(threads, monkeypatch):
 
 def test_problems_are_printed_and_set_the_exit_code(monkeypatch):
     facts = gpu_facts(plugin={"driver": raised("ValueError: [red] is no colour")})
-    monkeypatch.setattr("ragen_verl.doctor.gather", lambda quick: facts)
+    monkeypatch.setattr("ragen_verl.doctor.facts.gather", lambda quick: facts)
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == 1
     for text in ("0.24.0", "NVIDIA H200, 139.8 GB", "CUDA 13.0", "ValueError: [red] is no colour", "probes driver"):

@@ -90,7 +90,9 @@ def test_other_code_is_told_and_other_docstrings_are_not(other_verl: Callable[[s
 def test_train_says_in_one_line_that_verl_differs(
     other_verl: Callable[[str, str, str], list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    prepared = SimpleNamespace(config=OmegaConf.create({"trainer": {"resume_mode": "disable"}}))
+    prepared = SimpleNamespace(
+        config=OmegaConf.create({"trainer": {"resume_mode": "disable"}, "ragen": {"filter": {"cross_fit": False}}})
+    )
     tell(prepared)
     assert capsys.readouterr().out == ""
     other_verl("trainer/ppo/v1/trainer_base.py", "def _balance_batch", "def _share_batch")

@@ -125,6 +125,8 @@ def checkout(folder: Path) -> None:
     (site / "stack.pth").write_text(f"import site; site.addsitedir({str(stack)!r})\n")
     for info in stack.glob("*.dist-info"):  # uv looks for installed packages nowhere else
         shutil.copytree(info, site / info.name, ignore=shutil.ignore_patterns("RECORD", "licenses"))
+    if (uv := Path(sys.executable).parent / "uv").exists():
+        (venv / "bin" / "uv").symlink_to(uv)
     script = venv / "bin" / "ragen-verl"
     script.write_text(f"#!{venv}/bin/python\nfrom ragen_verl.cli import app\n\napp()\n")
     script.chmod(0o755)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ragen_verl.cpu.nano_model.thinkers import cache
+from ragen_verl.cpu.nano_model import cache
 from ragen_verl.errors import RecipeError
 
 __all__ = ["fetch", "small_path"]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from paths import HELPERS
 
+from ragen_verl.cpu import fork_server
+
 ON_A_CPU = dict.fromkeys(
     (f"ragen_verl.cpu.{one}" for one in ("patches", "platform", "sizes", "fork_server", "forked_driver", "nano_model")),
     "a machine without an accelerator",
@@ -35,10 +37,14 @@ WHEN_ASKED = {
 
 
 def recording(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The environment for a process that leaves in `folder` what it and those that it starts import."""
+    """The environment for a process that leaves in `folder` what it and those that it starts import.
+
+    It has a fork server of its own, since that of the other tests began without the recording.
+    """
     folder.mkdir()
+    own = {name: value for name, value in environment.items() if name not in (fork_server.ADDRESS, fork_server.PYTHON)}
     path = os.pathsep.join([str(HELPERS / "recorded_imports"), *filter(None, [environment.get("PYTHONPATH")])])
-    return {**environment, "PYTHONPATH": path, "RECORDED_IMPORTS": str(folder)}
+    return {**own, "PYTHONPATH": path, "RECORDED_IMPORTS": str(folder)}
 
 
 def recorded(folder: Path) -> set[str]:

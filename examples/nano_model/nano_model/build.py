@@ -29,7 +29,7 @@ from nano_model import train as training
 from nano_model.demonstrations import Sample, generate, words
 from nano_model.players import Mix
 from nano_model.worlds import WORLDS, World
-from ragen_verl.cpu.nano_model.thinkers import cache
+from ragen_verl.cpu.nano_model import cache
 from ragen_verl.errors import MissingExtra
 
 _CHUNK = 2_500  # episodes per job; fixed, because each chunk has its own seed

@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-__all__ = ["nano_model_path"]
+__all__ = ["cache", "nano_model_path"]
+
+
+def cache() -> Path:
+    """The folder of the models that are built on this machine: in `RAGEN_CACHE`, or in the user's own cache."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ragen_verl"
+    return Path(os.environ.get("RAGEN_CACHE") or home) / "nano"
 
 
 def nano_model_path() -> Path:

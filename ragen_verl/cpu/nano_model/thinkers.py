@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from ragen_verl.cpu.nano_model import cache
 from ragen_verl.errors import RecipeError
 
-__all__ = ["THINKERS", "cache", "nano_path", "thinker_of", "thinker_path"]
+__all__ = ["THINKERS", "nano_path", "thinker_of", "thinker_path"]
 
 THINKERS = (1, 2, 3)
 """Seeds of the models whose thoughts are sentences."""
@@ -17,12 +17,6 @@ _EDITION = 2
 
 _STREAM = 1_000_000
 """The distance between the seeds of an experiment."""
-
-
-def cache() -> Path:
-    """The folder of the models that are built on this machine: in `RAGEN_CACHE`, or in the user's own cache."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ragen_verl"
-    return Path(os.environ.get("RAGEN_CACHE") or home) / "nano"
 
 
 def thinker_path(number: int) -> Path:

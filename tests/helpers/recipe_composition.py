@@ -28,11 +28,16 @@ def composed(recipe: str, *overrides: str) -> DictConfig:
     return config
 
 
+def hydra_finds_verl() -> None:
+    """Register resolvers and search path as the plugin does; the path is lost whenever Hydra's state is restored."""
+    register_resolvers()
+    if not plugins.Plugins.instance().discover(SearchPathPlugin):
+        find_verl(plugins)
+
+
 @cache
 def _composed(recipe: str, overrides: tuple[str, ...]) -> DictConfig:
-    register_resolvers()
-    if not plugins.Plugins.instance().discover(SearchPathPlugin):  # it is lost whenever Hydra's state is restored
-        find_verl(plugins)
+    hydra_finds_verl()
     with initialize_config_module("ragen_verl.recipes", version_base=None):
         return compose(recipe, overrides=list(overrides))
 

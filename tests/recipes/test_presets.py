@@ -16,7 +16,7 @@ import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from paths import ROOT
-from recipe_composition import changed, composed, verl_accepts
+from recipe_composition import changed, composed, hydra_finds_verl, verl_accepts
 from refusals import refused
 
 from ragen_verl.advantages import ESTIMATORS
@@ -84,6 +84,7 @@ STATED_WHERE = {
 @cache
 def alone(preset: str) -> DictConfig:
     """The preset with the presets it builds on, and nothing else."""
+    hydra_finds_verl()
     with initialize_config_module("ragen_verl.recipes", version_base=None):
         return compose(f"algorithm/{preset}")
 

@@ -16,7 +16,7 @@ from env_servers import serving
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from ragen_lab.reproduce.sweep import Sweep, packaged
-from recipe_composition import _composed, changed, composed, verl_accepts
+from recipe_composition import _composed, changed, composed, hydra_finds_verl, verl_accepts
 from small_qwen import save_tokenizer
 
 from ragen_verl.errors import RecipeError
@@ -201,6 +201,7 @@ def test_recipes_state_every_value_they_depend_on(algorithm: str, hardware: str,
     (tmp_path / "model_engine").mkdir()
     for engine in ("dp", "megatron"):
         (tmp_path / "model_engine" / f"{engine}.yaml").write_text("{}\n")
+    hydra_finds_verl()
     with initialize_config_module("ragen_verl.recipes", version_base=None):
         overrides = [f"hydra.searchpath=[file://{tmp_path}]", f"hardware={hardware}"]
         ours = compose(f"paper/sokoban_{algorithm}", overrides=overrides)

@@ -13,6 +13,7 @@ from hydra import compose, initialize_config_module
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
+from recipe_composition import hydra_finds_verl
 from toy_chat import Engine, Walk, say, tokenizer
 from trainers import trainer_of
 
@@ -353,6 +354,7 @@ def test_context_of_a_plugin_shows_what_it_says(workers, monkeypatch):
 @pytest.fixture(scope="module")
 def recipe():
     register_resolvers()
+    hydra_finds_verl()
     with initialize_config_module("ragen_verl.recipes", version_base=None):
         config = compose("nano/frozen_lake")
     OmegaConf.set_struct(config, False)

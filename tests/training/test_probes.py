@@ -14,6 +14,7 @@ from hydra import compose, initialize_config_module
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_queue import MemoryQueue
+from recipe_composition import hydra_finds_verl
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ragen_verl.config.probes import GradientSignal, MutualInformation
@@ -78,6 +79,7 @@ def recipe():
         "actor_rollout_ref.actor.kl_loss_type=low_var_kl",
         "actor_rollout_ref.actor.loss_agg_mode=token-mean",
     ]
+    hydra_finds_verl()
     with initialize_config_module("ragen_verl.recipes", version_base=None):
         return compose("nano/frozen_lake", overrides).actor_rollout_ref
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from hydra import compose, initialize_config_module
-from hydra.core import plugins
-from hydra.plugins.search_path_plugin import SearchPathPlugin
+from recipe_composition import hydra_finds_verl
 
-from ragen_verl.resolvers import find_verl, register_resolvers
 from ragen_verl.validation.recipe import check
 
 
 def test_hydras_own_block_stops_no_run() -> None:
-    register_resolvers()
-    if not plugins.Plugins.instance().discover(SearchPathPlugin):
-        find_verl(plugins)
+    hydra_finds_verl()
     with initialize_config_module("ragen_verl.recipes", version_base=None):
         config = compose("nano/frozen_lake", return_hydra_config=True)
     assert "hydra" in config

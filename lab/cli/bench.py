@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import typer
-from ragen_lab.cli.eval import CONCURRENCY, PER_MINUTE, RETRIES, TIMEOUT, asked, played
-
-from ragen_verl.cli.console import console
+from ragen_lab.cli.eval import CONCURRENCY, PER_MINUTE, RETRIES, TIMEOUT, asked, conclude, played
 
 __all__ = ["EPILOG", "bench"]
 
@@ -44,7 +41,7 @@ def bench(
     from ragen_lab.evaluate.bench import contamination, find, score
     from ragen_lab.evaluate.endpoint import Sampling
     from ragen_lab.evaluate.spec import Setting, Spec
-    from ragen_lab.evaluate.summary import comparisons, interval, markdown, remarks, results, table
+    from ragen_lab.evaluate.summary import interval, results
     from ragen_lab.statistics import Estimate
 
     chosen = find(name)
@@ -78,14 +75,7 @@ def bench(
         lines.append(f"{who}: contamination: {one['contamination']}.")
     lines.append(f"Data: {', '.join(versions)}.")
     found = results(records)
-    title = f"{name}: {len(plan)} episodes"
-    (folder / "results.json").write_text(
-        json.dumps({"bench": name, "data": versions, "scores": scores, **found}, indent=2)
-    )
-    (folder / "results.md").write_text(markdown(found, title) + "\n".join(["", *(f"- {one}" for one in lines), ""]))
-    console().print(table(found, title))
-    for sentence in (*lines, *comparisons(found), *remarks(found)):
-        console().print(sentence, soft_wrap=True)
-    console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.")
+    about = {"bench": name, "data": versions, "scores": scores}
+    conclude(found, f"{name}: {len(plan)} episodes", folder, about, lines)
     if any(one["failed"] for one in scores.values()):
         raise typer.Exit(1)

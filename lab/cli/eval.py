@@ -19,7 +19,18 @@ from ragen_verl.errors import RecipeError
 _RESPONSE_LENGTH = 4096
 """Tokens of a response of a model behind an API: it may think, and a recipe's number is that of the model it trains."""
 
-__all__ = ["CONCURRENCY", "EPILOG", "PER_MINUTE", "RETRIES", "TIMEOUT", "asked", "bar", "evaluate", "played"]
+__all__ = [
+    "CONCURRENCY",
+    "EPILOG",
+    "PER_MINUTE",
+    "RETRIES",
+    "TIMEOUT",
+    "asked",
+    "bar",
+    "conclude",
+    "evaluate",
+    "played",
+]
 
 EPILOG = """Policies: random, oracle, human, api:MODEL[@URL], hf:FOLDER. Examples:
 
@@ -60,7 +71,7 @@ def evaluate(
     from ragen_lab.evaluate.endpoint import Sampling
     from ragen_lab.evaluate.plan import closed_envs, episodes
     from ragen_lab.evaluate.spec import Setting, Spec
-    from ragen_lab.evaluate.summary import comparisons, markdown, remarks, results, table
+    from ragen_lab.evaluate.summary import results
 
     from ragen_verl.config import RagenConfig
     from ragen_verl.validation.tasks import check_tasks
@@ -93,12 +104,7 @@ def evaluate(
     records = {name: rows[""] for name, rows in every.items()}
     found = results(records, prices if any(prices) else None)
     title = f"{recipe}: {len(plan)} held-out episodes"
-    (folder / "results.json").write_text(json.dumps({"recipe": recipe, **found}, indent=2))
-    (folder / "results.md").write_text(markdown(found, title))
-    console().print(table(found, title))
-    for sentence in (*comparisons(found), *remarks(found)):
-        console().print(sentence, soft_wrap=True)
-    console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.")
+    conclude(found, title, folder, {"recipe": recipe})
     if any(one["excluded"] for environments in found["policies"].values() for one in environments.values()):
         raise typer.Exit(1)
 
@@ -120,6 +126,21 @@ def played(
                 with bar(f"{name}: {part}" if part else name) as progress:
                     rows[part] = play(ragen, player, plan, place / part, progress=progress, **same)
     return found
+
+
+def conclude(
+    found: dict[str, Any], title: str, folder: Path, about: Mapping[str, Any], lines: Sequence[str] = ()
+) -> None:
+    """Write the results, `about` them in front and `lines` behind the table, and print them."""
+    from ragen_lab.evaluate.summary import comparisons, markdown, remarks, table
+
+    (folder / "results.json").write_text(json.dumps({**about, **found}, indent=2))
+    listed = "\n".join(["", *(f"- {one}" for one in lines), ""]) if lines else ""
+    (folder / "results.md").write_text(markdown(found, title) + listed)
+    console().print(table(found, title))
+    for sentence in (*lines, *comparisons(found), *remarks(found)):
+        console().print(sentence, soft_wrap=True)
+    console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.")
 
 
 def _decisive(ragen: Any) -> str:

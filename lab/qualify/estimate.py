@@ -71,7 +71,7 @@ class Work:
             kept = max(kept, round(ragen.filter.all_options()["value"] * groups))
         turns = min(ragen.rollout.max_turns, ragen.rollout.max_actions or ragen.rollout.max_turns)
         answer = min(_ANSWER, ragen.rollout.response_length)
-        updates = max(1, round(kept / actor["ppo_mini_batch_size"])) * actor["ppo_epochs"]
+        updates = ragen.updates(actor["ppo_mini_batch_size"], kept) * actor["ppo_epochs"]
         return cls(
             groups, groups * members, kept * members, turns, _FIRST + turns * answer + (turns - 1) * _STATE, updates
         )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ragen_lab.qualify import tokenizer
 
+from ragen_verl.cpu import sizes
 from ragen_verl.errors import RecipeError, nearest
 
 __all__ = ["SHAPES", "Shape", "make", "shape_of"]
@@ -98,14 +99,16 @@ def shape_of(model: str) -> Shape:
 
 
 def _shape(config: Mapping[str, Any]) -> Shape:
-    """The shape in a model's config.json; the names of its keys are those of transformers."""
+    """The shape in a model's config.json."""
+    read, known = sizes.reader(config), sizes.Shape.of(config)
+    heads = read("num_attention_heads", 1)
     return Shape(
-        vocabulary=config["vocab_size"],
-        hidden=config["hidden_size"],
-        inner=config["intermediate_size"],
-        layers=config["num_hidden_layers"],
-        heads=config["num_attention_heads"],
-        kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
+        vocabulary=known.vocabulary,
+        hidden=known.hidden,
+        inner=known.inner,
+        layers=known.layers,
+        heads=heads,
+        kv_heads=read("num_key_value_heads", heads),
         tied=bool(config.get("tie_word_embeddings", False)),
     )
 

@@ -33,7 +33,7 @@ def sizes(config: DictConfig) -> dict[str, str]:
     """
     ragen, rollout = RagenConfig.from_omegaconf(config), config.actor_rollout_ref.rollout
     actor, trainer, kept = config.actor_rollout_ref.actor, config.trainer, ragen.kept_groups
-    updates = max(1, round(kept / actor.ppo_mini_batch_size)) * actor.ppo_epochs
+    updates = ragen.updates(actor.ppo_mini_batch_size, kept) * actor.ppo_epochs
     least = "at least " if ragen.filter.strategy in ("top_p", "min_p") else ""
     budget = f", {ragen.rollout.max_actions} actions" if ragen.rollout.max_actions else ""
     played = ", ".join(f"{env.tag} {env.groups}" for env in ragen.train.envs)

@@ -6,6 +6,7 @@ need verl's own keys as well are in `ragen_verl.validation.recipe`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,3 +110,14 @@ class RagenConfig:
     def kept_groups(self) -> int:
         """Groups that the update of one step sees if all are informative; a lower bound with top_p and min_p."""
         return self.filter.least_kept(self.train.groups)
+
+    def updates(self, mini_batch: int, kept: float) -> int:
+        """Optimiser updates per epoch: as in a step that keeps everything, or in proportion, rounded, one at least.
+
+        Args:
+            mini_batch: groups of an update, verl's `ppo_mini_batch_size`.
+            kept: groups that the update of the step sees; a fraction where trajectories are dropped one by one.
+        """
+        if self.filter.updates == "constant":
+            return self.train.groups // mini_batch
+        return max(1, math.floor(kept / mini_batch + 0.5))

@@ -7,7 +7,7 @@ composing a recipe imports neither torch nor transformers; a model that has not 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +17,7 @@ from typing import Any
 
 from ragen_verl.machine import memory
 
-__all__ = ["LARGE", "SIZES", "Shape", "bucket", "cache_bytes", "micro_batch", "shape_of"]
+__all__ = ["LARGE", "SIZES", "Shape", "bucket", "cache_bytes", "micro_batch", "reader", "shape_of"]
 
 _FLOAT32 = 4
 _MEGABYTE, _GIGABYTE = 2**20, 2**30
@@ -31,6 +31,17 @@ _NAMES = {
     "num_attention_heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "intermediate_size": ("intermediate_size", "n_inner", "ffn_dim", "d_ff"),
 }
+
+
+def reader(config: Mapping[str, Any]) -> Callable[[str, int], int]:
+    """A function of a name and the usual value, for the sizes in a `config.json`, under whichever name they stand."""
+    config = {**config, **config.get("text_config", {})}
+
+    def read(name: str, usual: int) -> int:
+        found = (config.get(one) for one in _NAMES.get(name, (name,)))
+        return next((value for value in found if isinstance(value, int)), usual)
+
+    return read
 
 
 @dataclass(frozen=True)
@@ -54,12 +65,7 @@ class Shape:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Shape:
         """From the contents of a `config.json`; what it does not say is taken for the usual."""
-        config = {**config, **config.get("text_config", {})}
-
-        def read(name: str, usual: int) -> int:
-            found = (config.get(one) for one in _NAMES.get(name, (name,)))
-            return next((value for value in found if isinstance(value, int)), usual)
-
+        read = reader(config)
         hidden = read("hidden_size", LARGE["hidden_size"])
         heads = read("num_attention_heads", 1)
         head = read("head_dim", hidden // heads)

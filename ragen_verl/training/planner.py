@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
@@ -112,14 +111,18 @@ def passes(config: DictConfig, ragen: RagenConfig, kept: int, *, reference: bool
     model, rollout, block = config.actor_rollout_ref, config.actor_rollout_ref.rollout, config.critic
     actor, ref = model.actor, model.ref
     wanted = {
-        "actor": (actor.use_dynamic_bsz, actor.ppo_micro_batch_size_per_gpu, _updates(actor, ragen, kept, rollout.n)),
+        "actor": (
+            actor.use_dynamic_bsz,
+            actor.ppo_micro_batch_size_per_gpu,
+            ragen.updates(actor.ppo_mini_batch_size, kept / rollout.n),
+        ),
         # also in bypass mode, where the distance from the engine is measured by such a pass
         "old_log_prob": (actor.use_dynamic_bsz, rollout.log_prob_micro_batch_size_per_gpu, 1),
     }
     if reference:
         wanted["ref"] = (ref.log_prob_use_dynamic_bsz, ref.log_prob_micro_batch_size_per_gpu, 1)
     if critic:
-        updates = _updates(block, ragen, kept, rollout.n)
+        updates = ragen.updates(block.ppo_mini_batch_size, kept / rollout.n)
         wanted["critic"] = (block.use_dynamic_bsz, block.ppo_micro_batch_size_per_gpu, updates)
         wanted["values"] = (block.use_dynamic_bsz, block.forward_micro_batch_size_per_gpu, 1)
     return {name: ModelPass(updates, None if packed else micro) for name, (packed, micro, updates) in wanted.items()}
@@ -129,13 +132,6 @@ def _tree_attention(config: DictConfig) -> bool:
     model = config.actor_rollout_ref
     attention = OmegaConf.select(model, "model.override_config.attn_implementation")
     return model.actor.strategy in ("fsdp", "fsdp2") and attention == varlen.NAME
-
-
-def _updates(block: DictConfig, ragen: RagenConfig, kept: int, members: int) -> int:
-    """Optimiser updates per epoch: as in a step that keeps everything, or in proportion, rounded, one at least."""
-    if ragen.filter.updates == "constant":
-        return ragen.train.groups // block.ppo_mini_batch_size
-    return max(1, math.floor(kept / (block.ppo_mini_batch_size * members) + 0.5))
 
 
 def data_parallel_ranks(group: Any) -> int:

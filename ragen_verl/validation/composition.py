@@ -16,6 +16,7 @@ from hydra.core import config_store
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
@@ -85,8 +86,11 @@ def quoted(text: str) -> str:
 
 @contextmanager
 def _hydra(source: str, beside: Path | None = None) -> Iterator[None]:
-    """A context in which Hydra reads files from `source` and `beside`; Hydra's earlier state is restored after it."""
-    state = Singleton.get_state()
+    """A context in which Hydra reads files from `source` and `beside`; Hydra's earlier state is restored after it.
+
+    Hydra makes its plugins anew then and forgets those that were registered, such as `ragen_verl.resolvers.find_verl`.
+    """
+    state, plugins = Singleton.get_state(), Plugins.instance()
     GlobalHydra.instance().clear()
     try:
         path = create_config_search_path(source)
@@ -98,6 +102,7 @@ def _hydra(source: str, beside: Path | None = None) -> Iterator[None]:
         yield
     finally:
         Singleton.set_state(state)
+        Singleton._instances[Plugins] = plugins
 
 
 def _parse(override: str) -> Override:

@@ -26,6 +26,9 @@ def test_the_sizes_are_those_of_the_recipe() -> None:
     assert found["a step plays"].startswith(f"{groups} groups x {samples} samples = {groups * samples} trajectories")
     updates = 3 * groups // config.actor_rollout_ref.actor.ppo_mini_batch_size
     assert f"{groups} groups in {updates} updates" in found["a step trains"]
+    third = resolved("nano/frozen_lake", "algorithm=nano_starpo_s", "ragen.filter.updates=constant")
+    whole = sum(env.groups for env in third.ragen.train.envs) // third.actor_rollout_ref.actor.ppo_mini_batch_size
+    assert whole > 1 and f" in {whole} updates" in sizes(third)["a step trains"]
     assert "at least" in sizes(resolved("nano/sokoban", "algorithm=ragen2_grpo"))["a step trains"]
 
 

@@ -29,7 +29,7 @@ def composed(recipe: str, *overrides: str) -> DictConfig:
 
 
 def hydra_finds_verl() -> None:
-    """Register resolvers and search path as the plugin does; the path is lost whenever Hydra's state is restored."""
+    """Register resolvers and search path as the plugin does when verl is imported, which a test may not have done."""
     register_resolvers()
     if not plugins.Plugins.instance().discover(SearchPathPlugin):
         find_verl(plugins)

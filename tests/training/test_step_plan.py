@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.core_algos import agg_loss
 
-from ragen_verl.config.filter import Filter
+from ragen_verl.config import RagenConfig
 from ragen_verl.training.batch import TrajectoryBatch
 from ragen_verl.training.overrides import WorkerGroupProxy
 from ragen_verl.training.planner import Planner
@@ -221,7 +221,9 @@ def planner(
             "critic": block | {"forward_micro_batch_size_per_gpu": 8},
         }
     )
-    ragen = SimpleNamespace(filter=Filter(**keys), train=SimpleNamespace(groups=GROUPS), share_prefixes=False)
+    split = {"envs": [{"id": "Bandit-v0", "groups": GROUPS}], "seed": 0}
+    blocks = {"train": split, "val": split | {"seed": 10**6}, "run": {"dir": "."}, "filter": keys}
+    ragen = RagenConfig.from_omegaconf(blocks | {"share_prefixes": False})
     made = Planner(config, ragen)
     made.begin(trajectories(*["Env"] * kept, members=1, rows=rows_each), ranks, reference=False, critic=critic)
     return made

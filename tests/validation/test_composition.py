@@ -8,11 +8,13 @@ import forked
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_module
+from hydra.core import plugins
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from recipe_composition import composed
+from recipe_composition import composed, hydra_finds_verl
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.validation.composition import compose, quoted, verl_defaults
@@ -43,6 +45,13 @@ def test_verls_own_main_takes_own_files_and_options(tmp_path: Path) -> None:
     done = forked.run(code + "from verl.trainer.main_ppo import main; main()")
     config = OmegaConf.create(done.stdout[done.stdout.index("actor_rollout_ref:") :])
     assert config.ragen.advantage.my_option == 3 and config.trainer.save_freq == 4
+
+
+def test_hydra_keeps_its_plugins() -> None:
+    hydra_finds_verl()
+    before = plugins.Plugins.instance().discover(SearchPathPlugin)
+    compose("nano/bandit")
+    assert before and plugins.Plugins.instance().discover(SearchPathPlugin) == before
 
 
 @pytest.mark.parametrize("engine", ["dp", "megatron"])

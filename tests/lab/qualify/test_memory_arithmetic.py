@@ -9,7 +9,9 @@ from omegaconf import OmegaConf
 from ragen_lab.qualify import memory
 from ragen_lab.qualify.shapes import SHAPES, shape_of
 from recipe_composition import composed
+from safetensors import safe_open
 
+from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.errors import RecipeError
 
 PPO, GRPO, LARGE = "paper/sokoban_starpo_ppo", "paper/sokoban_starpo_grpo", "paper/sokoban_ragen2"
@@ -39,6 +41,9 @@ def test_shapes_have_the_published_number_of_parameters(name: str, parameters: i
 
 def test_a_model_is_found_by_its_name_on_the_hub() -> None:
     assert shape_of("Qwen/Qwen2.5-0.5B-Instruct") == SHAPES["Qwen2.5-0.5B"]
+    folder = nano_model_path()
+    with safe_open(folder / "model.safetensors", "pt") as weights:
+        assert shape_of(str(folder)).parameters == sum(weights.get_tensor(name).numel() for name in weights.keys())  # noqa: SIM118
     with pytest.raises(RecipeError, match="not known"):
         shape_of("Qwen/Qwen2.5-0.6B")
 

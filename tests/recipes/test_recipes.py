@@ -222,6 +222,12 @@ def test_megatron_and_lora_are_what_they_say(tiny_model: str) -> None:
     assert lora.actor_rollout_ref.actor.optim.lr == 1e-5
 
 
+def test_rows_share_prefixes_on_cpus_alone(tiny_model: str) -> None:
+    for hardware in set(GPU) - {"gpu_megatron"}:  # Megatron's engine has no tree
+        assert not check(paper(tiny_model, f"hardware={hardware}")).share_prefixes
+    assert check(paper(tiny_model, recipe="nano/bandit")).share_prefixes
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [

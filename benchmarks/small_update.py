@@ -40,6 +40,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "two_groups": ("two groups a pass", {}, {"micro_batch_size_per_gpu": 16}),
     "all_groups": ("all groups in one pass", {}, {"micro_batch_size_per_gpu": 64}),
     "fused_adamw": ("AdamW in one kernel", {f"{OPTIMISER}.override_optimizer_config": {"fused": True}}, {}),
+    "gathered": (
+        "parameters stay gathered between the passes",
+        {"actor_rollout_ref.actor.fsdp_config.reshard_after_forward": False},
+        {},
+    ),
     "lora": (
         "LoRA of rank 16 on attention",
         {f"{MODEL}.lora_rank": 16, f"{MODEL}.lora_alpha": 32, f"{MODEL}.target_modules": ATTENTION},

@@ -10,6 +10,7 @@ import os
 import queue
 from collections.abc import Sequence
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from ragen_lab.qualify.workers import (
     recipe,
 )
 
+from ragen_verl.patches.prefixes import ASKED
 from ragen_verl.training.gradient_norms import gradient_norms
 
 __all__ = ["run"]
@@ -75,6 +77,8 @@ def run(outcome: Outcome, settings: dict[str, Any]) -> None:
         torch.set_num_threads(1)  # with a model this small, threads wait longer than they compute
     config = _config(device)
     rows = Rows.draw(_SIZES, _NANO_SHAPE.vocabulary)
+    for (before, _), (prompt, _) in pairwise(rows.cells):  # each prompt begins as the one before it
+        prompt[: len(before)] = before[: len(prompt)]
     both = _ranks(device, rows)  # first: this process must not have started threads or CUDA when it forks
     optim = config[ACTOR].actor.optim
     reference = compute(str(_NANO), rows, _RATE, optim.clip_grad, optim.weight_decay, tuple(optim.betas))
@@ -133,11 +137,12 @@ def _exact(outcome: Outcome, config: DictConfig, rows: Rows, reference: Referenc
 def _coarse(outcome: Outcome, config: DictConfig, rows: Rows, reference: Reference) -> None:
     """Check the same in bf16 arithmetic with float32 weights, as in the GPU recipes, with two attentions.
 
-    On a GPU "varlen" is torch's own kernel (`ragen_verl.patches.varlen`).
+    On a GPU "varlen" is torch's own kernel (`ragen_verl.patches.varlen`), which shared prefixes need.
     """
-    packed, bound = _PASSES["packed"], 2**-8 * reference.largest
-    for name in ("sdpa", "varlen"):
-        attention = {f"{ACTOR}.model.override_config.attn_implementation": name}
+    bound = 2**-8 * reference.largest
+    for name, told in {"sdpa": {}, "varlen": {}, "shared prefixes": {ASKED: True}}.items():
+        packed = _PASSES["packed"] | told
+        attention = {f"{ACTOR}.model.override_config.attn_implementation": "varlen" if told else name}
         worker = actor(changed(config, precision(BFLOAT16) | attention))
         before = rows.log_probs(worker, **packed)
         mean, largest = _mean_distance(before, reference.before), _distance(before, reference.before)
@@ -145,6 +150,11 @@ def _coarse(outcome: Outcome, config: DictConfig, rows: Rows, reference: Referen
         outcome.check("bf16", f"{name}: log-probs, largest distance", largest, 10 * bound, "nats")
         norm = rows.update(worker, before, **packed)
         outcome.check("bf16", f"{name}: gradient norm", _ratio(norm, reference.norm), _COARSE_NORM, "relative")
+        if told:
+            tree = worker.actor.engine._ragen_tree
+            outcome.check(
+                "bf16", f"{name}: tokens that are computed", len(tree.tokens) / len(tree.place), 0.9, "of all"
+            )
         del worker
         freed()
 

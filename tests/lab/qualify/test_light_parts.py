@@ -51,7 +51,7 @@ def test_the_engine_is_compared_in_every_way(outcomes: dict[str, Outcome]) -> No
     said = [row["check"] for rows in tables.values() for row in rows if row["ok"]]
     for name in ("padded", "packed", "packed, dynamic"):
         assert {f"{name}: {what}" for what in ("log-probs", "gradient norm", "after an update")} <= set(said)
-    for name in ("sdpa", "varlen"):
+    for name in ("sdpa", "varlen", "shared prefixes"):
         assert {f"{name}: log-probs, largest distance", f"{name}: gradient norm"} <= set(said)
 
 

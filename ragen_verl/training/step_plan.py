@@ -154,4 +154,5 @@ def spread_environments(trajectories: TrajectoryBatch) -> list[str]:
         env = environment[uid]
         middle[uid] = (before[env] + len(mine) / 2) / totals[env]
         before[env] += len(mine)
-    return [key for uid in sorted(rows, key=middle.__getitem__) for key in rows[uid]]
+    # one order of environments in every round of them, so that no cut inside a round leaves one out
+    return [key for uid in sorted(rows, key=lambda uid: (middle[uid], environment[uid])) for key in rows[uid]]

@@ -152,6 +152,20 @@ def test_as_many_groups_as_updates_are_one_in_each(environments: list[str], rows
 
 
 @settings(deadline=None, max_examples=100)
+@given(st.data(), st.integers(1, 4), st.integers(1, 9), st.integers(1, 4), st.integers(1, 2), st.integers(0, 99))
+def test_no_update_lacks_an_environment_with_as_many_groups(data, kinds, groups, members, ranks, step: int) -> None:
+    """Environments of equal shares; their groups end in any order."""
+    updates, critic = data.draw(st.integers(1, groups)), data.draw(st.integers(1, groups))
+    played = trajectories(*data.draw(st.permutations("abcd"[:kinds] * groups)), members=members)
+    made = StepPlan.of(played, ranks, {"actor": ModelPass(updates, None), "critic": ModelPass(critic, None)})
+    order = made.order(padded_keys(made), [1] * made.padded, (7, step))
+    env = [record["env"] for record in played.records]
+    for name in made.passes:
+        for update in updates_of(made, name, order):
+            assert {env[row] for row in update if row < made.rows} == set(env)
+
+
+@settings(deadline=None, max_examples=100)
 @given(st.lists(st.sampled_from("abc"), min_size=4, max_size=40), st.integers(2, 4), st.integers(0, 99))
 def test_shares_are_off_by_two_groups_at_most(environments: list[str], updates: int, step: int) -> None:
     played = trajectories(*sorted(environments))

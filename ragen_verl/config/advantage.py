@@ -15,6 +15,8 @@ __all__ = ["VERL_OPTIONS", "Advantage"]
 
 # verl's own keys of the algorithm block that estimators read, and verl's defaults
 VERL_OPTIONS = {"gamma": 1.0, "lam": 1.0, "norm_adv_by_std_in_grpo": True}
+# null in recipes/ragen.yaml; known without the other estimators, which are loaded only to name a key
+_SHIPPED = ("turn_gamma", "turn_lam", "value_at_start", "step_weight", "step_gamma")
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,15 @@ class Advantage:
         for key, value in self.options.items():
             if key in VERL_OPTIONS:
                 raise RecipeError(f"ragen.advantage.{key} is {value!r} but verl has a key for it: set algorithm.{key}.")
-            if value is None or key in estimator.options:
+            if key in estimator.options or (value is None and key in _SHIPPED):
                 continue
             known = {key for one in ESTIMATORS.values() for key in one.options} - set(VERL_OPTIONS)
             if key not in known:
                 raise RecipeError(
                     f"ragen.advantage.{key} is not a key of ragen.advantage: {nearest(key, {*known, *OWN_KEYS})}"
                 )
-            raise RecipeError(_useless(f"ragen.advantage.{key}", value, estimator.name, key, "null"))
+            if value is not None:
+                raise RecipeError(_useless(f"ragen.advantage.{key}", value, estimator.name, key, "null"))
         check_options(estimator.function, self._given, "ragen.advantage", f"advantage estimator {estimator.name}")
 
 

@@ -13,6 +13,8 @@ from ragen_verl.rollout.protocol import PROTOCOLS, Protocol
 
 __all__ = ["Rollout"]
 
+_SHIPPED = ("window", "summary_turns")  # null in recipes/ragen.yaml; known without loading the other contexts
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -50,7 +52,7 @@ class Rollout:
         PROTOCOLS.find(self.protocol, "ragen.rollout.protocol")
         read = {**self._options(PROTOCOLS), **self._options(CONTEXTS)}
         for key, value in self.options.items():
-            if value is None or key in read:
+            if key in read or (value is None and key in _SHIPPED):
                 continue
             readers: dict[str, tuple[str, str]] = {}
             for block, registry in (("protocol", PROTOCOLS), ("context", CONTEXTS)):
@@ -59,10 +61,11 @@ class Rollout:
                 known = {one.name for one in fields(self) if one.name != "options"} | set(readers)
                 raise RecipeError(f"ragen.rollout.{key} is not a key of ragen.rollout: {nearest(key, known)}")
             block, name = readers[key]
-            raise RecipeError(
-                f"ragen.rollout.{key} is {value} but ragen.rollout.{block} is {getattr(self, block)}, so it would do "
-                f"nothing: set {key} to null, or the {block} to {name}."
-            )
+            if value is not None:
+                raise RecipeError(
+                    f"ragen.rollout.{key} is {value} but ragen.rollout.{block} is {getattr(self, block)}, so it would "
+                    f"do nothing: set {key} to null, or the {block} to {name}."
+                )
         context = self.chat_context()
         self.chat_protocol()
         if self.loss_on_env_tokens and context.row_per_turn:

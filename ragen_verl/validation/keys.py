@@ -13,12 +13,15 @@ from omegaconf import DictConfig, OmegaConf
 from ragen_verl.config import nearest
 from ragen_verl.errors import RecipeError
 from ragen_verl.validation.composition import verl_defaults
-from ragen_verl.validation.verl_source import dataclass_keys
+from ragen_verl.validation.verl_source import dataclass_fields
 
 __all__ = ["check_keys"]
 
 # keys of this package inside verl's blocks, and blocks that belong to others
 _OWN_KEYS = {"ragen", "hydra", "data.ragen"}
+_INERT = "actor_rollout_ref.rollout.multi_turn."
+_ANY_SIGN = ("entropy_coeff", "clip_cov_lb")
+_KINDS = {"int": (int, "a whole number"), "float": (int | float, "a number"), "list": (list, "a list")}
 
 
 def check_keys(config: DictConfig) -> None:
@@ -40,7 +43,8 @@ def _verl_defaults(model_engine: str) -> dict:
 
 
 def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
-    known = set(defaults) | (dataclass_keys(defaults["_target_"]) if "_target_" in defaults else set())
+    annotations = dataclass_fields(defaults["_target_"]) if "_target_" in defaults else {}
+    known = {*defaults, *annotations}
     for key, value in mine.items():
         where = f"{path}.{key}" if path else str(key)
         if where in _OWN_KEYS:
@@ -49,24 +53,32 @@ def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
             block = f"the block {path}" if path else "the recipe"
             raise RecipeError(f"{where} is not a key that verl or ragen_verl knows in {block}: {nearest(key, known)}")
         theirs = defaults.get(key)
-        _compare_kinds(where, value, theirs)
+        _compare_kinds(where, value, theirs, annotations.get(key, ""))
         # an empty block in verl's defaults takes any keys: engine arguments, model overrides, sampler arguments
         if isinstance(value, dict) and isinstance(theirs, dict) and theirs and not _free(where):
             _compare_keys(value, theirs, where)
 
 
-def _compare_kinds(path: str, mine: Any, theirs: Any) -> None:
-    """Refuse a value whose kind differs from verl's default: a number, or true or false. null is left to verl.
+def _compare_kinds(path: str, mine: Any, theirs: Any, annotation: str) -> None:
+    """Refuse a value whose kind differs from that of verl's default or dataclass, or below 0. null is left to verl.
 
-    verl's YAML mixes whole numbers and floats (`top_p: 1`), so both count as one kind.
+    verl's YAML mixes whole numbers and floats (`top_p: 1`), so the default counts as a number of either kind.
     """
+    if path.startswith(_INERT) and mine != theirs:
+        raise RecipeError(f"{path} belongs to an agent loop of verl that is not used: set ragen.rollout instead.")
     if mine is None or (isinstance(mine, str) and "${" in mine):
         return
     if isinstance(theirs, bool):
         if not isinstance(mine, bool):
             raise RecipeError(f"{path} is {mine!r} but has to be true or false.")
-    elif isinstance(theirs, int | float) and (isinstance(mine, bool) or not isinstance(mine, int | float)):
-        raise RecipeError(f"{path} is {mine!r} but has to be a number, like verl's default {theirs}.")
+    elif isinstance(theirs, int | float):
+        if isinstance(mine, bool) or not isinstance(mine, int | float):
+            raise RecipeError(f"{path} is {mine!r} but has to be a number, like verl's default {theirs}.")
+        if not mine >= (least := min(0, theirs)) and not path.endswith(_ANY_SIGN):
+            raise RecipeError(f"{path} is {mine!r} but has to be a number of {least} or more.")
+    kind, words = _KINDS.get(annotation, (object, ""))
+    if not isinstance(mine, kind) and (theirs is None or isinstance(theirs, kind)):
+        raise RecipeError(f"{path} is {mine!r} but has to be {words}.")
 
 
 def _free(path: str) -> bool:

@@ -13,7 +13,7 @@ from fnmatch import translate
 from typing import Any
 
 from ragen_verl.errors import RecipeError, nearest
-from ragen_verl.validation.verl_source import engines, field_choices, optimizers, rollouts
+from ragen_verl.validation.verl_source import engines, field_choices, literal, optimizers, rollouts
 
 __all__ = ["check_values"]
 
@@ -34,6 +34,12 @@ def _all_below_1(value: Any) -> bool:
     return isinstance(value, list) and all(_number(one) and 0 <= one < 1 for one in value)
 
 
+def _attention(value: Any) -> bool:
+    return str(value).startswith("flash_attention_") or "/" in str(value) or value in _ATTENTION
+
+
+_DTYPES = ("fp16", "float16", "fp32", "float32", "bf16", "bfloat16")  # verl.utils.torch_dtypes
+_ATTENTION = ("eager", "sdpa", "flex_attention", "varlen")
 _NOT_BELOW_0 = (_within(lambda value: value >= 0), "0 or more")
 _ONE_OR_MORE = (_whole(1), "a whole number of 1 or more")
 _ZERO_OR_MORE = (_whole(0), "a whole number of 0 or more")
@@ -47,7 +53,8 @@ _RULES: tuple[tuple[str, tuple[Callable[[Any], bool], str]], ...] = (
     ("*.gpu_memory_utilization", (_within(lambda value: 0 < value <= 1), "above 0 and at most 1")),
     *((f"*{end}", _NOT_BELOW_0) for end in (".optim.lr", ".weight_decay", ".kl_loss_coef", ".kl_coef")),
     ("*.betas", (_all_below_1, "numbers from 0 to below 1")),
-    ("*.model_dtype", (("fp16", "float16", "fp32", "float32", "bf16", "bfloat16").__contains__, "fp32, bf16 or fp16")),
+    *((f"*.{name}", (_DTYPES.__contains__, "fp32, bf16 or fp16")) for name in ("model_dtype", "fsdp*dtype")),
+    ("*.attn_implementation", (_attention, "eager, sdpa, varlen, flex_attention, flash_attention_2 or a kernel's name")),
     ("*.optim.clip_grad", (_within(lambda value: value > 0), "above 0")),
     ("*.cliprange_value", (_within(lambda value: value > 0), "above 0")),
     ("*.lr_warmup_steps_ratio", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")),
@@ -81,10 +88,20 @@ _OTHERS = ("ragen.", "hydra.", "ray_kwargs.", "distillation.", "reward.", "rewar
 # key -> the values that verl knows, read when they are asked for
 _CHOICES: dict[str, Callable[[], frozenset[str]]] = {
     "actor_rollout_ref.actor.strategy": engines,
+    "actor_rollout_ref.ref.strategy": engines,
     "critic.strategy": engines,
     "actor_rollout_ref.rollout.name": rollouts,
     # what vLLM and verl's PrecisionType both take
     "actor_rollout_ref.rollout.dtype": lambda: frozenset({"bfloat16", "float16", "float32", "half", "float", "auto"}),
+    "actor_rollout_ref.rollout.mode": lambda: frozenset({"async"}),
+    "actor_rollout_ref.rollout.load_format": lambda: literal("vllm.model_executor.model_loader", "LoadFormats"),
+    "actor_rollout_ref.rollout.logprobs_mode": lambda: literal("vllm.config.model", "LogprobsMode"),
+    "actor_rollout_ref.rollout.scheduling_policy": lambda: literal("vllm.config.scheduler", "SchedulerPolicy"),
+    "actor_rollout_ref.rollout.quantization": lambda: literal(
+        "vllm.model_executor.layers.quantization", "QuantizationMethods"
+    ),
+    "trainer.resume_mode": lambda: frozenset({"auto", "disable", "resume_path"}),
+    "trainer.v1.sampler.max_off_policy_strategy": lambda: frozenset({"drop", "wait"}),
     "trainer.device": lambda: frozenset({"cpu", "cuda", "npu"}),  # verl.utils.device
     "critic.loss_agg_mode": lambda: field_choices("verl.workers.config.ActorConfig")["loss_agg_mode"],
     "algorithm.kl_ctrl.type": lambda: frozenset({"fixed", "adaptive"}),  # core_algos.get_kl_controller
@@ -119,8 +136,8 @@ def check_values(config: Mapping[str, Any]) -> None:
         for name, choices in field_choices(block["_target_"]).items():
             if isinstance(block.get(name), str):
                 _check_choice(f"{path}.{name}", block[name], choices)
-        if block.get("optimizer_impl") == "torch.optim" and isinstance(block.get("optimizer"), str):
-            _check_choice(f"{path}.optimizer", block["optimizer"], optimizers())
+        if isinstance(block.get("optimizer_impl"), str):
+            _check_choice(f"{path}.optimizer", block.get("optimizer"), optimizers(block["optimizer_impl"]))
 
 
 def _check_choice(key: str, value: Any, known: frozenset[str]) -> None:

@@ -8,13 +8,15 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
+from ragen_verl.errors import RecipeError
 from ragen_verl.verl_files import folder, resolve, tree
 
 __all__ = [
-    "dataclass_keys",
+    "dataclass_fields",
     "engines",
     "estimators",
     "field_choices",
+    "literal",
     "loggers",
     "optimizers",
     "policy_losses",
@@ -24,25 +26,21 @@ __all__ = [
 
 
 @cache
-def dataclass_keys(target: str) -> frozenset[str]:
-    """The names of all fields of a dataclass of verl, including inherited ones.
+def dataclass_fields(target: str) -> dict[str, str]:
+    """Name -> annotation of all fields of a dataclass of verl, including inherited ones; `Optional[int]` is `int`.
 
     Args:
         target: its full name, as in `_target_`.
     """
-    found = resolve(target)
-    full, node = found or ("", None)
+    full, node = resolve(target) or ("", None)
     if not isinstance(node, ast.ClassDef):
-        return frozenset()
-    module = full.rpartition(".")[0]
-    own = {
-        one.target.id
-        for one in node.body
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and "ClassVar" not in _name(one)
-    }
-    return frozenset(
-        own.union(*(dataclass_keys(f"{module}.{_name(base)}") for base in node.bases if isinstance(base, ast.Name)))
-    )
+        return {}
+    module, found = full.rpartition(".")[0], {}
+    for base in node.bases:
+        if isinstance(base, ast.Name):
+            found |= dataclass_fields(f"{module}.{base.id}")
+    own = (one for one in node.body if isinstance(one, ast.AnnAssign) and "ClassVar" not in _name(one))
+    return found | {ast.unparse(one.target): _name(one).removeprefix("Optional[").removesuffix("]") for one in own}
 
 
 @cache
@@ -99,14 +97,26 @@ def rollouts() -> frozenset[str]:
 
 
 @cache
-def optimizers() -> frozenset[str]:
-    """The optimisers of the installed torch, read from its source; none if it cannot be found."""
-    spec = find_spec("torch")
-    path = Path(spec.submodule_search_locations[0]) / "optim" / "__init__.py" if spec else None
-    if path is None or not path.is_file():
-        return frozenset()
-    found = [one for one in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(one, ast.ImportFrom)]
+def optimizers(module: str = "torch.optim") -> frozenset[str]:
+    """The optimisers that a module imports by name, read from its source.
+
+    Raises:
+        RecipeError: there is no such module.
+    """
+    if not (source := _source(module)):
+        raise RecipeError(f"optimizer_impl is {module!r}, which is not installed: use torch.optim, or install it.")
+    found = [one for one in ast.walk(source) if isinstance(one, ast.ImportFrom)]
     return frozenset(alias.asname or alias.name for one in found for alias in one.names)
+
+
+@cache
+def literal(module: str, name: str) -> frozenset[str]:
+    """The texts of `name = Literal[...]` in a module's source; none if it has no such line."""
+    for one in ast.walk(_source(module) or ast.Module([], [])):
+        if isinstance(one, ast.Assign | ast.AnnAssign) and isinstance(one.value, ast.Subscript):
+            if ast.unparse(one.target if isinstance(one, ast.AnnAssign) else one.targets[0]) == name:
+                return frozenset(item.value for item in ast.walk(one.value.slice) if isinstance(item, ast.Constant))
+    return frozenset()
 
 
 @cache
@@ -141,6 +151,15 @@ def loggers() -> tuple[str, ...]:
         if isinstance(node, ast.Assign) and _name(node.targets[0]) == "supported_backend":
             return tuple(ast.literal_eval(node.value))
     return ()
+
+
+def _source(module: str) -> ast.Module | None:
+    """The tree of a module of any package, which is not imported; None if there is none."""
+    first, *rest = module.split(".")
+    spec = find_spec(first)
+    path = Path((spec and spec.submodule_search_locations or ["/nowhere"])[0]).joinpath(*rest)
+    file = next((one for one in (path / "__init__.py", path.with_suffix(".py")) if one.is_file()), None)
+    return file and ast.parse(file.read_text("utf-8"))
 
 
 def _name(node: ast.AST) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 from paths import ROOT
+
+from ragen_verl.config import advantage, rollout
 
 BASE = ROOT / "recipes" / "ragen.yaml"
 OTHERS = [file for file in ROOT.glob("recipes/**/*.yaml") if file != BASE]
@@ -44,3 +47,10 @@ def test_each_key_is_set_by_a_recipe_or_says_why_not() -> None:
     given |= {key for key in keys for text in texts if re.search(rf"{re.escape(key)}\s*[=:]", text)}  # overrides
     unset = {key for key in keys if not any(one == key or one.startswith(f"{key}.") for one in given)}
     assert said() == unset
+
+
+def test_the_options_that_are_null_at_first_are_known_by_name() -> None:
+    base = yaml.safe_load(BASE.read_text())["ragen"]
+    fields = {one.name for kind in (advantage.Advantage, rollout.Rollout) for one in dataclasses.fields(kind)}
+    for module, block in ((advantage, base["advantage"]), (rollout, base["rollout"])):
+        assert {*module._SHIPPED} == {key for key, value in block.items() if value is None and key not in fields}

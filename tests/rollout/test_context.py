@@ -307,6 +307,7 @@ def test_a_shared_rng_makes_slips_the_same_in_a_group(workers):
         ({"context": "single_turn", "summary_turns": "all"}, "a whole number or null"),
         ({"context": "windwo"}, "is 'windwo', which is no rollout context: did you mean window"),
         ({"max_turn": 3}, "ragen.rollout.max_turn is not a key of ragen.rollout: did you mean max_turns"),
+        ({"max_turn": None}, "ragen.rollout.max_turn is not a key of ragen.rollout: did you mean max_turns"),
         ({"summary_turns": 2}, "summary_turns is 2"),
         ({"context": "window", "window": 2, "summary_turns": 2}, "the context to single_turn"),
         ({"context": "window", "window": 2, "loss_on_env_tokens": True}, "no environment tokens"),

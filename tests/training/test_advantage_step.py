@@ -188,6 +188,7 @@ def test_options_are_verls_keys_and_ours() -> None:
         ({"name": "grpo"}, False, {"step_weight": 1.0}, 8, "use one of gigpo"),
         ({"name": "turn_gae"}, True, {"turn_gamma": 1.1}, 8, "turn_gamma is 1.1 but has to be a number from 0 to 1"),
         ({"name": "gigpo"}, False, {"step_weight": -1}, 8, "a number of 0 or more or null (advantage estimator gigpo)"),
+        ({"name": "gigpo"}, False, {"omega": None}, 8, "ragen.advantage.omega is not a key of ragen.advantage: known"),
         ({"name": "gigpo"}, False, {"omega": 1}, 8, "ragen.advantage.omega is not a key of ragen.advantage: known are"),
         ({"name": "gigpo"}, False, {"step_wieght": 1.0}, 8, "did you mean step_weight?"),
         ({"name": "gae"}, True, {"gamma": 0.9}, 8, "verl has a key for it: set algorithm.gamma"),

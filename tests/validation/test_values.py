@@ -14,7 +14,7 @@ from ragen_verl.validation.machine import check_folder
 from ragen_verl.validation.model import tokenizer_of
 from ragen_verl.validation.recipe import check
 from ragen_verl.validation.values import check_values
-from ragen_verl.validation.verl_source import engines, estimators, field_choices, optimizers, rollouts
+from ragen_verl.validation.verl_source import engines, estimators, field_choices, literal, optimizers, rollouts
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
@@ -55,6 +55,25 @@ def good() -> DictConfig:
         ("critic.cliprange_value=-1", "above 0"),
         (f"{ACTOR}.optim.betas=[2,0]", "betas is [2, 0] but has to be numbers from 0 to below 1"),
         (f"{ACTOR}.fsdp_config.model_dtype=flot", "fp32, bf16 or fp16"),
+        (f"{ACTOR}.fsdp_config.dtype=bf61", "fp32, bf16 or fp16"),
+        (f"{ACTOR}.fsdp_config.mixed_precision.reduce_dtype=fp23", "fp32, bf16 or fp16"),
+        (f"{ACTOR}.optim.optimizer_impl=torch.optin", "'torch.optin', which is not installed"),
+        (f"{ACTOR}.optim.optimizer_impl=nosuch.optim", "'nosuch.optim', which is not installed"),
+        (f"{ACTOR}.optim.lr_warmup_steps=1.5", "lr_warmup_steps is 1.5 but has to be a whole number"),
+        (f"{ACTOR}.optim.min_lr_ratio=-1", "0 or more"),
+        (f"{ACTOR}.fsdp_config.fsdp_size=-2", "has to be a number of -1 or more"),
+        ("critic.grad_clip=.nan", "0 or more"),
+        ("algorithm.kl_ctrl.horizon=-1", "0 or more"),
+        (f"{ROLLOUT}.load_format=dumy", "did you mean dummy?"),
+        (f"{ROLLOUT}.logprobs_mode=raw", "processed_logprobs"),
+        (f"{ROLLOUT}.scheduling_policy=fifo", "verl knows fcfs, priority"),
+        (f"{ROLLOUT}.quantization=f8", "did you mean fp8?"),
+        (f"{ROLLOUT}.mode=sync", "verl knows async"),
+        (f"{ROLLOUT}.multi_turn.max_user_turns=3", "set ragen.rollout instead"),
+        (f"{ROLLOUT}.cudagraph_capture_sizes=4", "has to be a list"),
+        ("actor_rollout_ref.ref.strategy=fsdp3", "did you mean fsdp"),
+        ("actor_rollout_ref.model.override_config.attn_implementation=flash", "eager, sdpa, varlen"),
+        ("trainer.resume_mode=never", "auto, disable, resume_path"),
         (f"{ACTOR}.kl_loss_coef=-1", "0 or more"),
         ("actor_rollout_ref.model.lora_alpha=-1", "1 or more"),
         ("trainer.device=gpuu", "trainer.device is 'gpuu' but verl knows cpu, cuda, npu"),
@@ -95,6 +114,8 @@ def test_choices_are_read_from_verls_source() -> None:
     assert field_choices("verl.workers.config.FSDPOptimizerConfig")["lr_scheduler_type"] == {"constant", "cosine"}
     assert "token-mean" in field_choices("verl.workers.config.FSDPActorConfig")["loss_agg_mode"]
     assert field_choices("verl.workers.config.Nothing") == {}
+    assert {"auto", "dummy"} <= literal("vllm.model_executor.model_loader", "LoadFormats")
+    assert literal("vllm.nothing", "LoadFormats") == literal("nothing", "LoadFormats") == frozenset()
 
 
 def test_unknown_estimator_is_refused_without_importing_verl() -> None:

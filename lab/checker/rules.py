@@ -33,7 +33,7 @@ from ragen_lab.checker.record import (
 )
 from ragen_lab.checker.rules_of_play import budget, oracle, sizes, success
 from ragen_lab.checker.state import generators as hidden_generators
-from ragen_lab.checker.state import parts
+from ragen_lab.checker.state import made, parts
 from ragen_lab.checker.texts import HOSTILE, spellings
 from ragen_lab.checker.traces import traces
 
@@ -226,6 +226,15 @@ def _hidden(case: Case, seed: int) -> Iterator[str]:
     list(moves(first, chooser(seed), "", case.profile.steps, case.calls, "unasked"))
     for name, _ in sorted(shared.items() - hidden_generators(first).items()):
         yield f"step draws from {name}, which all rollouts of a group share: use self.dynamics"
+    in_step = []
+    for other, rollout_index in ((seed, 0), (seed, 1), (seed + 1, 0)):
+        env = case.build()
+        state = case.calls.reset(env, other, rollout_index)
+        with made(env) as seen:
+            list(moves(env, chooser(seed), state, case.profile.steps, case.calls, "unasked"))
+        in_step.append(seen)
+    if (in_step[0] & in_step[1]) - in_step[2]:
+        yield "step makes a generator from the group's seed, so all rollouts of a group share it: use self.dynamics"
 
 
 def _same_actions(case: Case, env: Env, seed: int, rollout_index: int) -> list[Event]:

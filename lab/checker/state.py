@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from types import MemberDescriptorType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+from gymnasium.utils import seeding
 from ragen_envs.adapters.randomness import GlobalRandomness
 
 from ragen_verl.env.core import Env
 from ragen_verl.env.hosting.session import SessionEnv
 
-__all__ = ["generators", "parts"]
+__all__ = ["generators", "made", "parts"]
 
 _GENERATORS = (np.random.Generator, np.random.BitGenerator, np.random.RandomState, random.Random, GlobalRandomness)
 _OWN = ("rollout_index", "_dynamics", "_reset_options", "seed", "_seed", "_np_random_seed")
@@ -64,6 +68,38 @@ def _parts(one: Any, other: Any, path: str, above: frozenset[int], depth: int) -
 def generators(env: Env) -> dict[str, bytes]:
     """Attribute, as `self.a.b` -> state of every random generator that an environment holds."""
     return {} if isinstance(env, SessionEnv) else dict(_generators(env, "self", frozenset(), _DEEPEST))
+
+
+@contextmanager
+def made(env: Env) -> Iterator[set[bytes]]:
+    """The first states of the generators that are made while the context is open, as far as their makers are known.
+
+    Known are `numpy.random.default_rng`, `gymnasium.utils.seeding.np_random` and `random.Random`, also where the
+    module of the environment's class has imported them by name.
+    """
+    seen: set[bytes] = set()
+    beginning = random.Random.__init__
+
+    def begin(self: random.Random, *args: Any) -> None:
+        beginning(self, *args)
+        seen.add(pickle.dumps(self.getstate()))
+
+    def watched(maker: Callable) -> Callable:
+        def make(*args: Any, **options: Any) -> Any:
+            one = maker(*args, **options)
+            seen.add(pickle.dumps(one))
+            return one
+
+        return make
+
+    homes = {np.random, seeding, *(sys.modules.get(kind.__module__) for kind in type(env.unwrapped).__mro__)}
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(random.Random, "__init__", begin))
+        for maker in (np.random.default_rng, seeding.np_random):
+            for home in homes:
+                for name in [name for name, value in vars(home).items() if value is maker] if home else ():
+                    stack.enter_context(patch.object(home, name, watched(maker)))
+        yield seen
 
 
 def _generators(one: Any, path: str, above: frozenset[int], depth: int) -> Iterator[tuple[str, bytes]]:

@@ -11,6 +11,7 @@ import time
 import warnings
 
 import numpy as np
+from numpy.random import default_rng
 
 from ragen_verl import Env
 
@@ -471,6 +472,32 @@ class SlipsWithNumpys(SlipsWithItsOwn):
         observation = super().reset(seed=seed, options=options)
         self.luck = {"of": np.random.default_rng(seed)}
         return observation
+
+
+class SlipsAnew(Walk):
+    def reset(self, *, seed=None, options=None):
+        self.begun, self.steps = seed, 0
+        return super().reset(seed=seed, options=options)
+
+    def moved(self, name):
+        self.steps += 1
+        way = (1 if name == "Right" else -1) * (self.drawn() < 0.9)
+        return min(max(self.place + way, 0), self.length - 1)
+
+    def drawn(self):
+        return default_rng([self.begun, self.steps]).random()
+
+
+class SlipsAnewWithPythons(SlipsAnew):
+    def drawn(self):
+        return random.Random(self.begun + 1000 * self.steps).random()
+
+
+class SlipsAnewByMember(SlipsAnew):
+    """No mistake: members of a group have luck of their own, and a table is the same for all."""
+
+    def drawn(self):
+        return max(default_rng([self.begun, self.rollout_index, self.steps]).random(), 0 * random.Random(7).random())
 
 
 class KeepsMemory(Walk):

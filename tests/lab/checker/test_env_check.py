@@ -52,6 +52,10 @@ def registered(monkeypatch):
     return register
 
 
+def test_a_generator_of_a_member_may_be_made_in_step():
+    assert "groups" not in checked(broken_envs.SlipsAnewByMember).broken
+
+
 @pytest.mark.parametrize("kind", [Walk, Says])
 def test_a_good_environment_keeps_every_rule(kind):
     report = check(Subject.of(kind), TINY)
@@ -118,6 +122,8 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("SlipsWithTheGroup", "groups", "step draws from self.np_random"),
         ("SlipsWithItsOwn", "groups", "step draws from self.luck['of']"),
         ("SlipsWithNumpys", "groups", "step draws from self.luck['of']"),
+        ("SlipsAnew", "groups", "step makes a generator from the group's seed"),
+        ("SlipsAnewWithPythons", "groups", "step makes a generator from the group's seed"),
         ("KeepsMemory", "traces", "every episode keeps 2.1 MB more"),
         ("KeepsItsOwn", "traces", "every episode keeps 2.1 MB more"),
         ("OracleNeverWins", "oracle", "following oracle() solved none of 3 episodes"),

@@ -30,29 +30,21 @@ def _lines(folder: Path, options: Mapping[str, Any] | None = None) -> Iterator[d
         RecipeError: the folder is not that of a run, or its metrics.jsonl has no step.
     """
     from ragen_verl.diagnostics.echo_trap import StepIndicators
+    from ragen_verl.runs.folder import RunFolder
     from ragen_verl.runs.trajectories import read_file
 
-    file = folder / "metrics.jsonl"
-    if not file.is_file():
+    run = RunFolder(folder)
+    if not run.metrics.is_file():
         raise RecipeError(f"{folder} has no metrics.jsonl: name the folder of a run (ragen.run.dir).")
-    lines = file.read_text("utf-8", errors="replace").splitlines()
-    rows = [row for text in lines if isinstance(row := _parse(text), dict)]
-    rows = [row for row in rows if isinstance(row.get("step"), int)]
+    rows = run.rows()
     if not rows:
-        raise RecipeError(f"{file} has no line with a step: the run logged nothing yet, or this is another file.")
+        raise RecipeError(f"{run.metrics} has no line with a step: the run logged nothing yet, or it is another file.")
     indicators = StepIndicators(options)
     for row in rows:
         played = folder / "trajectories" / "train" / f"{row['step']:06d}.jsonl"
         if played.is_file() and not any(name.startswith(f"{ECHO}/") for name in row):
             row = indicators(list(read_file(played))) | row
         yield row
-
-
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return None
 
 
 def diagnose(

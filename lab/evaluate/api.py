@@ -20,9 +20,13 @@ _OPTIONAL = ("max_tokens", "max_completion_tokens", "temperature", "top_p", "see
 _REFUSAL = re.compile(
     r"not (be )?(support|permit|allow)|unsupported|unknown|unrecogni[sz]ed|unexpected|deprecated|only the default", re.I
 )
-_TOO_LONG = re.compile(r"context[ _](length|window)|too (long|large)|maximum (context|model) length", re.I)
+_TOO_LONG = re.compile(
+    r"context[ _](length|window|size)|too (long|large)|maximum (context|model) length|max_model_len|exceed|"
+    r"\bmax\w*tokens\b.*(>|(greater|larger|more) than|at most|less than)",
+    re.I,
+)
 _NO_ROOM = re.compile(
-    r"context[ _](length|window)|maximum (context|model|input|prompt) length|"
+    r"context[ _](length|window|size)|maximum (context|model|input|prompt) length|"
     r"\b(prompt|inputs?|requests?|messages?|conversation)\b.*\b(too (long|large)|longer than)",
     re.I,
 )

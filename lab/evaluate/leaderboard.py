@@ -6,7 +6,6 @@ the instances of an environment. The board's score is the mean of the environmen
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from rich.table import Table
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.errors import RecipeError, nearest
+from ragen_verl.runs.folder import mapping
 
 __all__ = ["GAMES", "SEED", "Board", "Game", "earlier", "markdown", "ranked", "remarks", "table"]
 
@@ -114,7 +114,7 @@ def earlier(folder: Path, board: Board) -> Iterable[tuple[str, dict[str, Path]]]
     wanted = board.settings()["board"]
     for one in sorted(folder.glob("*/")):
         places = {game: one / game for game in board.games if (one / game / _SETTINGS).is_file()}
-        settings = [json.loads((place / _SETTINGS).read_text("utf-8")) for place in places.values()]
+        settings = [mapping(place / _SETTINGS) or {} for place in places.values()]
         if settings and all(each.get("board") == wanted for each in settings):
             yield settings[0]["policy"], places
 

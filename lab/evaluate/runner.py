@@ -24,6 +24,7 @@ from ragen_verl.env.hosting.threads import EnvWorkers
 from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.episode import Limits, play
 from ragen_verl.rollout.trajectory import StopReason
+from ragen_verl.runs.folder import mapping
 from ragen_verl.runs.trajectories import read_file
 from ragen_verl.runs.writing import TASK_PROMPTS, TaskPrompts, appending, line
 
@@ -170,7 +171,7 @@ def _same_settings(file: Path, settings: dict[str, Any]) -> None:
     if not file.exists():
         file.write_text(json.dumps(plain, indent=2))
         return
-    known = json.loads(file.read_text("utf-8"))
+    known = mapping(file) or {}
     differs = sorted(key for key in {*known, *plain} if known.get(key) != plain.get(key))
     if differs:
         raise RecipeError(

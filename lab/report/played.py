@@ -61,6 +61,6 @@ def comparisons(runs: Sequence[Run]) -> list[str]:
                     f"{one['policy']} against {one['with']} in {one['environment']}: success {by['value']:+.3f}"
                     f"{within}, p = {one['p_value']:.2g} over {by['states']} initial states."
                 )
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
             continue
     return found

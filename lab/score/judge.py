@@ -117,11 +117,11 @@ def _transcript(one: Played) -> str:
 def _known(file: Path | None) -> dict[str, dict[str, Any]]:
     """The judgements of earlier calls; an invalid line, such as one cut short by a kill, is skipped."""
     found = {}
-    for line in file.read_text("utf-8").splitlines() if file and file.is_file() else ():
+    for line in file.read_text("utf-8", errors="replace").splitlines() if file and file.is_file() else ():
         try:
             one = json.loads(line)
             found[one["key"]] = {**one, **read(json.dumps({name: one[name] for name in ("score", "reason")}))}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError, KeyError, TypeError):
             continue
     return found
 

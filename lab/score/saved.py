@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.extensions import use_files
 from ragen_verl.names import HELD_OUT_SUCCESS
 from ragen_verl.rollout.trajectory import environment_of
-from ragen_verl.runs.folder import RunFolder
+from ragen_verl.runs.folder import RunFolder, mapping
 from ragen_verl.runs.trajectories import EPISODES, read_file
 
 __all__ = ["Played", "Saved", "load"]
@@ -112,10 +111,9 @@ def load(path: Path, *, split: str = "val", step: str = _LAST) -> Saved:
     if (path / "trajectories").is_dir():
         return _run(RunFolder(path), split, step)
     file = path if path.is_file() else _episodes(path)
-    known = {}
-    with suppress(OSError, ValueError):  # without arguments a replay is not possible
-        known = json.loads((file.parent / "settings.json").read_text("utf-8"))
-    shared, arguments = known.get("shared_group_rng", False), known.get("arguments", {})
+    known = mapping(file.parent / "settings.json") or {}
+    shared, arguments = known.get("shared_group_rng", False), known.get("arguments")
+    arguments = arguments if isinstance(arguments, dict) else {}  # without them a replay is not possible
 
     def made(record: Mapping[str, Any]) -> Played:
         where = record["split"] or split

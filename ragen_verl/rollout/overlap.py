@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
@@ -34,9 +35,11 @@ class InitialStates:
     def read(self, folder: Path, step: int) -> None:
         """Add the trajectories of all steps up to `step` in a run's folder; for a resumed run."""
         for file in folder.glob("*.jsonl"):
-            if int(file.stem) <= step:
+            if file.stem.isdigit() and int(file.stem) <= step:
                 with file.open(encoding="utf-8", errors="replace") as lines:
-                    self.add(map(json.loads, (line for line in lines if line.endswith("}\n"))))  # a kill may cut one
+                    for line in lines:
+                        with suppress(ValueError, RecursionError, TypeError, KeyError):  # a kill may cut one
+                            self.add([json.loads(line)])
 
     def metrics(self, records: Sequence[Record], prefix: str) -> dict[str, float]:
         """Compare held-out trajectories with training.

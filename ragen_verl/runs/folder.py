@@ -50,7 +50,7 @@ from ragen_verl.names import (
 )
 from ragen_verl.runs import disk
 from ragen_verl.runs.cause import cause
-from ragen_verl.runs.writing import TASK_PROMPTS, TaskPrompts, write
+from ragen_verl.runs.writing import TASK_PROMPTS, TaskPrompts, rows, write
 
 __all__ = ["RunFolder", "checkpoint_of", "checkpoints_in", "explain_weightless", "mapping", "versions"]
 
@@ -119,17 +119,8 @@ class RunFolder:
 
     def rows(self) -> list[dict[str, Any]]:
         """The steps logged so far; a line that a kill has cut short, or that is no step, is skipped."""
-        if not self.metrics.exists():
-            return []
-        rows = []
-        for line in self.metrics.read_text("utf-8", errors="replace").splitlines():
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(row, dict) and isinstance(row.get("step"), int):
-                rows.append(row)
-        return rows
+        found = rows(self.metrics, lambda _: None) if self.metrics.exists() else ()
+        return [row for _, row in found if isinstance(row.get("step"), int)]
 
     def ragen_block(self) -> dict[str, Any]:
         """The `ragen` block of config.yaml as plain data; empty where there is none."""

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.resolvers import register_resolvers
 from ragen_verl.runs import disk
 from ragen_verl.runs.folder import RunFolder, mapping
+from ragen_verl.runs.writing import rows
 
 __all__ = ["FREE", "Started", "changes", "differences", "flat", "history", "note_changes", "shown", "started"]
 
@@ -57,15 +56,7 @@ def started(folder: RunFolder) -> Started:
         raise RecipeError(f"{folder.path} is not the folder of a run that was started: it has no hydra/config.yaml.")
     try:
         return _started(hydra)
-    except (
-        OSError,
-        UnicodeError,
-        yaml.YAMLError,
-        OmegaConfBaseException,
-        AttributeError,
-        KeyError,
-        TypeError,
-    ) as error:
+    except Exception as error:  # what OmegaConf and YAML raise has no common class
         said = " ".join(str(error).split())[:200]
         raise RecipeError(f"The record of the run's start in {hydra} is damaged and cannot be read: {said}.") from error
 
@@ -79,7 +70,7 @@ def _started(hydra: Path) -> Started:
             recipe = str(file)
     register_resolvers()
     config = OmegaConf.to_container(OmegaConf.load(hydra / "config.yaml"), resolve=True)
-    return Started(recipe, list(OmegaConf.load(hydra / "overrides.yaml")), config)
+    return Started(recipe, [str(one) for one in OmegaConf.load(hydra / "overrides.yaml")], config)
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
@@ -112,12 +103,9 @@ def note_changes(folder: RunFolder, config: Mapping[str, Any], step: int) -> Non
 def history(folder: RunFolder) -> dict[str, list[tuple[int, Any]]]:
     """Key -> (first step, value) of every setting that was changed at a resume, from step 1 on."""
     found: dict[str, list[tuple[int, Any]]] = {}
-    file = folder.settings
-    for line in file.read_text("utf-8", errors="replace").splitlines() if file.exists() else ():
-        try:
-            record = json.loads(line)
-            key, step = str(record["key"]), int(record["step"])
-        except (ValueError, TypeError, KeyError):  # cut short
+    for _, record in rows(folder.settings, lambda _: None) if folder.settings.exists() else ():
+        key, step = str(record.get("key")), record.get("step")
+        if not isinstance(step, int):
             continue
         values = [one for one in found.get(key, [(1, record.get("before"))]) if one[0] < step]
         found[key] = [*values, (step, record.get("after"))]

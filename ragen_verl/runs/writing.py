@@ -92,8 +92,13 @@ class TaskPrompts:
 
 
 def rows(file: Path, broken: Callable[[str], None]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSONL file with their line numbers."""
-    with file.open("rb") as source:
+    """The objects of a JSONL file with their line numbers; `broken` is told of each line that is none."""
+    try:
+        source = file.open("rb")
+    except OSError as error:
+        broken(f"{file} is left out: {error.strerror}.")
+        return
+    with source:
         for number, raw in enumerate(source, start=1):
             if not raw.strip():
                 continue
@@ -104,8 +109,8 @@ def rows(file: Path, broken: Callable[[str], None]) -> Iterator[tuple[int, dict[
                 warn(f"{file}, line {number}, has bytes that are no UTF-8; they are read as \N{REPLACEMENT CHARACTER}.")
             try:
                 row = json.loads(text)
-            except json.JSONDecodeError as error:
-                cut = "it is cut short" if not raw.endswith(b"\n") else f"it is no JSON ({error.msg})"
+            except (ValueError, RecursionError) as error:
+                cut = "it is cut short" if not raw.endswith(b"\n") else f"it is no JSON ({error})"
                 broken(f"{file}, line {number}, is left out: {cut}.")
                 continue
             if not isinstance(row, dict):

@@ -54,7 +54,10 @@ _RULES: tuple[tuple[str, tuple[Callable[[Any], bool], str]], ...] = (
     *((f"*{end}", _NOT_BELOW_0) for end in (".optim.lr", ".weight_decay", ".kl_loss_coef", ".kl_coef")),
     ("*.betas", (_all_below_1, "numbers from 0 to below 1")),
     *((f"*.{name}", (_DTYPES.__contains__, "fp32, bf16 or fp16")) for name in ("model_dtype", "fsdp*dtype")),
-    ("*.attn_implementation", (_attention, "eager, sdpa, varlen, flex_attention, flash_attention_2 or a kernel's name")),
+    (
+        "*.attn_implementation",
+        (_attention, "eager, sdpa, varlen, flex_attention, flash_attention_2 or a kernel"),
+    ),
     ("*.optim.clip_grad", (_within(lambda value: value > 0), "above 0")),
     ("*.cliprange_value", (_within(lambda value: value > 0), "above 0")),
     ("*.lr_warmup_steps_ratio", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from functools import cache
 from importlib.util import find_spec
@@ -105,18 +106,15 @@ def optimizers(module: str = "torch.optim") -> frozenset[str]:
     """
     if not (source := _source(module)):
         raise RecipeError(f"optimizer_impl is {module!r}, which is not installed: use torch.optim, or install it.")
-    found = [one for one in ast.walk(source) if isinstance(one, ast.ImportFrom)]
+    found = [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.ImportFrom)]
     return frozenset(alias.asname or alias.name for one in found for alias in one.names)
 
 
 @cache
 def literal(module: str, name: str) -> frozenset[str]:
     """The texts of `name = Literal[...]` in a module's source; none if it has no such line."""
-    for one in ast.walk(_source(module) or ast.Module([], [])):
-        if isinstance(one, ast.Assign | ast.AnnAssign) and isinstance(one.value, ast.Subscript):
-            if ast.unparse(one.target if isinstance(one, ast.AnnAssign) else one.targets[0]) == name:
-                return frozenset(item.value for item in ast.walk(one.value.slice) if isinstance(item, ast.Constant))
-    return frozenset()
+    found = re.search(rf"^{name}\b.*?= Literal\[(.*?)\]", _source(module), re.DOTALL | re.MULTILINE)
+    return frozenset(re.findall('"(.+?)"', found[1]) if found else ())
 
 
 @cache
@@ -153,13 +151,14 @@ def loggers() -> tuple[str, ...]:
     return ()
 
 
-def _source(module: str) -> ast.Module | None:
-    """The tree of a module of any package, which is not imported; None if there is none."""
+def _source(module: str) -> str:
+    """The text of a module of any package, which is not imported; empty if there is none."""
     first, *rest = module.split(".")
     spec = find_spec(first)
-    path = Path((spec and spec.submodule_search_locations or ["/nowhere"])[0]).joinpath(*rest)
-    file = next((one for one in (path / "__init__.py", path.with_suffix(".py")) if one.is_file()), None)
-    return file and ast.parse(file.read_text("utf-8"))
+    path = Path(*(spec.submodule_search_locations or ())[:1], *rest) if spec else Path("/nowhere")
+    return next(
+        (one.read_text("utf-8") for one in (path / "__init__.py", path.with_suffix(".py")) if one.is_file()), ""
+    )
 
 
 def _name(node: ast.AST) -> str:

@@ -168,8 +168,17 @@ def test_another_refusal_fails_its_episode_alone(tmp_path):
     assert all(one["stop_reason"] == "engine_error" for one in records) and len(requests) == len(records)
 
 
-def test_more_than_fits_beside_a_prompt_is_not_asked_for(tmp_path):
-    said = "'max_tokens' is too large: 400. This model's maximum context length is 256 tokens."
+@pytest.mark.parametrize(
+    "said",
+    [
+        "'max_tokens' is too large: 400. This model's maximum context length is 256 tokens.",
+        "max_tokens=400 cannot be greater than max_model_len=256. Please request fewer output tokens.",
+        "max_tokens: 400 > 256, which is the maximum allowed number of output tokens",
+        "Requested token count exceeds the model's maximum context length of 256 tokens.",
+        "the request exceeds the available context size (256 tokens)",
+    ],
+)
+def test_more_than_fits_beside_a_prompt_is_not_asked_for(tmp_path, said):
     with endpoint(lambda body: (400, {"message": said}) if "max_tokens" in body else ANSWER) as (url, _):
         assert not any(one["excluded"] for one in play(url, tmp_path))
 
@@ -179,6 +188,7 @@ TOO_LONG = {
     "vLLM's engine": (400, "The decoder prompt (length 300) is longer than the maximum model length of 256."),
     "Anthropic": (400, "prompt is too long: 300 tokens > 256 maximum"),
     "TGI": (422, "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 256: inputs too long"),
+    "llama.cpp": (400, "the request exceeds the available context size. try increasing the context size"),
     "a proxy": (413, "Request Entity Too Large: the request is too large"),
     "by code": (400, {"message": "Please shorten.", "code": "context_length_exceeded"}),
 }

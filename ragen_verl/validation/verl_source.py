@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ragen_verl.errors import RecipeError
-from ragen_verl.verl_files import folder, resolve, tree
+from ragen_verl.verl_files import folder, resolve
 
 __all__ = [
     "dataclass_fields",
@@ -28,11 +28,7 @@ __all__ = [
 
 @cache
 def dataclass_fields(target: str) -> dict[str, str]:
-    """Name -> annotation of all fields of a dataclass of verl, including inherited ones; `Optional[int]` is `int`.
-
-    Args:
-        target: its full name, as in `_target_`.
-    """
+    """Field -> annotation of the dataclass that a `_target_` names, with inherited ones; `Optional[int]` is `int`."""
     full, node = resolve(target) or ("", None)
     if not isinstance(node, ast.ClassDef):
         return {}
@@ -46,11 +42,7 @@ def dataclass_fields(target: str) -> dict[str, str]:
 
 @cache
 def field_choices(target: str) -> dict[str, frozenset[str]]:
-    """Field -> the texts that the dataclass's own check compares it with, `self.mode not in ["a", "b"]`; bases too.
-
-    Args:
-        target: the dataclass's full name, as in `_target_`.
-    """
+    """Field -> the texts that such a dataclass's own check compares it with, `self.mode not in ["a", "b"]`."""
     full, node = resolve(target) or ("", None)
     if not isinstance(node, ast.ClassDef):
         return {}
@@ -76,34 +68,23 @@ def field_choices(target: str) -> dict[str, frozenset[str]]:
 @cache
 def engines() -> frozenset[str]:
     """The names under which verl registers training engines (`strategy`)."""
-    files = (folder() / "workers" / "engine").glob("*/*_impl.py")
-    calls = (one for path in files for one in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(one, ast.Call))
-    given = [
-        ast.literal_eval(word.value)
-        for one in calls
-        if _name(one.func) == "EngineRegistry.register"
-        for word in one.keywords
-        if word.arg == "backend"
-    ]
-    return frozenset(name for one in given for name in ([one] if isinstance(one, str) else one))
+    texts = (one.read_text("utf-8") for one in (folder() / "workers" / "engine").glob("*/*_impl.py"))
+    calls = "".join(one for text in texts for one in re.findall(r"EngineRegistry\.register\((.*?)\)", text, re.DOTALL))
+    return frozenset(re.findall('"(.+?)"', "".join(re.findall(r"backend=(\[.*?\]|\".*?\")", calls, re.DOTALL))))
 
 
 @cache
 def rollouts() -> frozenset[str]:
     """The names of verl's generation engines (`rollout.name`)."""
-    for one in ast.walk(tree("verl.workers.rollout.base")):
-        if isinstance(one, ast.Assign) and _name(one.targets[0]) == "_ROLLOUT_REGISTRY":
-            return frozenset(key[0] for key in ast.literal_eval(one.value))
-    return frozenset()
+    found = re.search(
+        r"^_ROLLOUT_REGISTRY = (\{.*?^\})", _source("verl.workers.rollout.base"), re.DOTALL | re.MULTILINE
+    )
+    return frozenset(key[0] for key in ast.literal_eval(found[1])) if found else frozenset()
 
 
 @cache
 def optimizers(module: str = "torch.optim") -> frozenset[str]:
-    """The optimisers that a module imports by name, read from its source.
-
-    Raises:
-        RecipeError: there is no such module.
-    """
+    """The optimisers that a module imports by name, read from its source; a RecipeError if there is no such module."""
     if not (source := _source(module)):
         raise RecipeError(f"optimizer_impl is {module!r}, which is not installed: use torch.optim, or install it.")
     found = [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.ImportFrom)]
@@ -113,28 +94,21 @@ def optimizers(module: str = "torch.optim") -> frozenset[str]:
 @cache
 def literal(module: str, name: str) -> frozenset[str]:
     """The texts of `name = Literal[...]` in a module's source; none if it has no such line."""
-    found = re.search(rf"^{name}\b.*?= Literal\[(.*?)\]", _source(module), re.DOTALL | re.MULTILINE)
+    found = re.search(rf"(?ms)^{name}\b.*?= Literal\[(.*?)\]", _source(module))
     return frozenset(re.findall('"(.+?)"', found[1]) if found else ())
 
 
 @cache
 def estimators() -> frozenset[str]:
     """The names of verl's own advantage estimators."""
-    (found,) = (
-        one
-        for one in tree("verl.trainer.ppo.core_algos").body
-        if isinstance(one, ast.ClassDef) and one.name == "AdvantageEstimator"
-    )
-    values = (one.value for one in found.body if isinstance(one, ast.Assign))
-    return frozenset(str(ast.literal_eval(one)) for one in values)
+    found = re.search(r"(?s)\nclass AdvantageEstimator\(.*?\n\n\n", _source("verl.trainer.ppo.core_algos"))
+    return frozenset(re.findall('= "(.+?)"', found[0]) if found else ())
 
 
 @cache
 def policy_losses() -> frozenset[str]:
     """The names under which verl registers policy losses."""
-    calls = (one for one in ast.walk(tree("verl.trainer.ppo.core_algos")) if isinstance(one, ast.Call))
-    names = (one.args[0] for one in calls if _name(one.func) == "register_policy_loss")
-    return frozenset(str(one.value) for one in names if isinstance(one, ast.Constant))
+    return frozenset(re.findall(r'register_policy_loss\("(.+?)"\)', _source("verl.trainer.ppo.core_algos")))
 
 
 def registered(registry: str) -> frozenset[str]:
@@ -145,10 +119,8 @@ def registered(registry: str) -> frozenset[str]:
 @cache
 def loggers() -> tuple[str, ...]:
     """The names that verl accepts for `trainer.logger`."""
-    for node in ast.walk(tree("verl.utils.tracking")):
-        if isinstance(node, ast.Assign) and _name(node.targets[0]) == "supported_backend":
-            return tuple(ast.literal_eval(node.value))
-    return ()
+    found = re.search(r"(?s)supported_backend = (\[.*?\])", _source("verl.utils.tracking"))
+    return tuple(ast.literal_eval(found[1])) if found else ()
 
 
 def _source(module: str) -> str:

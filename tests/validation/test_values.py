@@ -67,7 +67,6 @@ def good() -> DictConfig:
         (f"{ROLLOUT}.load_format=dumy", "did you mean dummy?"),
         (f"{ROLLOUT}.logprobs_mode=raw", "processed_logprobs"),
         (f"{ROLLOUT}.scheduling_policy=fifo", "verl knows fcfs, priority"),
-        (f"{ROLLOUT}.quantization=f8", "did you mean fp8?"),
         (f"{ROLLOUT}.mode=sync", "verl knows async"),
         (f"{ROLLOUT}.multi_turn.max_user_turns=3", "set ragen.rollout instead"),
         (f"{ROLLOUT}.cudagraph_capture_sizes=4", "has to be a list"),

@@ -101,7 +101,7 @@ def test_the_cards_call_gives_valid_answers(exported):
 @pytest.mark.slow
 def test_vllm_answers_the_exported_model_as_its_card_says(exported, tmp_path):
     out, config, asked = exported
-    config = OmegaConf.merge(config, {"ragen": {"rollout": {"max_turns": 12}}})
+    config = OmegaConf.merge(config, {"ragen": {"rollout": {"max_turns": 40, "max_actions": 200}}})
     ragen = RagenConfig.from_omegaconf(config)
     protocol = ragen.rollout.chat_protocol()
     with serving(out, dtype="float32", max_model_len=400) as url:

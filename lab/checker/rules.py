@@ -227,9 +227,9 @@ def _hidden(case: Case, seed: int) -> Iterator[str]:
     for name, _ in sorted(shared.items() - hidden_generators(first).items()):
         yield f"step draws from {name}, which all rollouts of a group share: use self.dynamics"
     in_step = []
-    for other, rollout_index in ((seed, 0), (seed, 1), (seed + 1, 0)):
+    for start, rollout_index in ((seed, 0), (seed, 1), (seed + 1, 0)):
         env = case.build()
-        state = case.calls.reset(env, other, rollout_index)
+        state = case.calls.reset(env, start, rollout_index)
         with made(env) as seen:
             list(moves(env, chooser(seed), state, case.profile.steps, case.calls, "unasked"))
         in_step.append(seen)

@@ -36,10 +36,9 @@ class InitialStates:
         """Add the trajectories of all steps up to `step` in a run's folder; for a resumed run."""
         for file in folder.glob("*.jsonl"):
             if file.stem.isdigit() and int(file.stem) <= step:
-                with file.open(encoding="utf-8", errors="replace") as lines:
-                    for line in lines:
-                        with suppress(ValueError, RecursionError, TypeError, KeyError):  # a kill may cut one
-                            self.add([json.loads(line)])
+                for line in file.read_text("utf-8", errors="replace").split("\n"):
+                    with suppress(ValueError, RecursionError, TypeError, KeyError):  # a kill may cut one
+                        self.add([json.loads(line)])
 
     def metrics(self, records: Sequence[Record], prefix: str) -> dict[str, float]:
         """Compare held-out trajectories with training.

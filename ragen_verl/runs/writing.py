@@ -93,12 +93,9 @@ class TaskPrompts:
 
 def rows(file: Path, broken: Callable[[str], None]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a JSONL file with their line numbers; `broken` is told of each line that is none."""
-    try:
-        source = file.open("rb")
-    except OSError as error:
-        broken(f"{file} is left out: {error.strerror}.")
-        return
-    with source:
+    if file.is_dir():
+        return broken(f"{file} is left out: it is a folder.")
+    with file.open("rb") as source:
         for number, raw in enumerate(source, start=1):
             if not raw.strip():
                 continue

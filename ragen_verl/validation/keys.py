@@ -24,13 +24,12 @@ _ANY_SIGN = ("entropy_coeff", "clip_cov_lb")
 _KINDS = {"int": (int, "a whole number"), "float": (int | float, "a number"), "list": (list, "a list")}
 
 
-def check_keys(config: DictConfig) -> None:
+def check_keys(config: DictConfig, values: bool = False) -> None:
     """Refuse keys that neither verl's defaults, nor the dataclass of their block, nor this package has.
 
-    Raises:
-        RecipeError: the message names the first unknown key and the known key that is most similar.
+    With `values` it refuses values as well that those do not fit; this comes last, as other checks say more.
     """
-    _compare_keys(_plain(config), _verl_defaults(str(config.get("model_engine", "dp"))), "")
+    _compare_keys(_plain(config), _verl_defaults(str(config.get("model_engine", "dp"))), "", values)
 
 
 def _plain(config: DictConfig) -> dict:
@@ -42,7 +41,7 @@ def _verl_defaults(model_engine: str) -> dict:
     return _plain(verl_defaults(model_engine))
 
 
-def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
+def _compare_keys(mine: dict, defaults: dict, path: str, values: bool) -> None:
     annotations = dataclass_fields(defaults["_target_"]) if "_target_" in defaults else {}
     known = {*defaults, *annotations}
     for key, value in mine.items():
@@ -53,32 +52,36 @@ def _compare_keys(mine: dict, defaults: dict, path: str) -> None:
             block = f"the block {path}" if path else "the recipe"
             raise RecipeError(f"{where} is not a key that verl or ragen_verl knows in {block}: {nearest(key, known)}")
         theirs = defaults.get(key)
-        _compare_kinds(where, value, theirs, annotations.get(key, ""))
+        _compare_kinds(where, value, theirs)
+        if values:
+            _compare_values(where, value, theirs, annotations.get(key, ""))
         # an empty block in verl's defaults takes any keys: engine arguments, model overrides, sampler arguments
         if isinstance(value, dict) and isinstance(theirs, dict) and theirs and not _free(where):
-            _compare_keys(value, theirs, where)
+            _compare_keys(value, theirs, where, values)
 
 
-def _compare_kinds(path: str, mine: Any, theirs: Any, annotation: str) -> None:
-    """Refuse a value whose kind differs from that of verl's default or dataclass, or below 0. null is left to verl.
-
-    verl's YAML mixes whole numbers and floats (`top_p: 1`), so the default counts as a number of either kind.
-    """
-    if path.startswith(_INERT) and mine != theirs:
-        raise RecipeError(f"{path} belongs to an agent loop of verl that is not used: set ragen.rollout instead.")
+def _compare_kinds(path: str, mine: Any, theirs: Any) -> None:
+    """Refuse a value whose kind differs from verl's default: a number of either kind, or true or false, but null."""
     if mine is None or (isinstance(mine, str) and "${" in mine):
         return
     if isinstance(theirs, bool):
         if not isinstance(mine, bool):
             raise RecipeError(f"{path} is {mine!r} but has to be true or false.")
-    elif isinstance(theirs, int | float):
-        if isinstance(mine, bool) or not isinstance(mine, int | float):
-            raise RecipeError(f"{path} is {mine!r} but has to be a number, like verl's default {theirs}.")
-        if not mine >= (least := min(0, theirs)) and not path.endswith(_ANY_SIGN):
-            raise RecipeError(f"{path} is {mine!r} but has to be a number of {least} or more.")
+    elif isinstance(theirs, int | float) and (isinstance(mine, bool) or not isinstance(mine, int | float)):
+        raise RecipeError(f"{path} is {mine!r} but has to be a number, like verl's default {theirs}.")
+
+
+def _compare_values(path: str, mine: Any, theirs: Any, annotation: str) -> None:
+    """Refuse a number below 0, a value of another type than the field's, and keys that nothing reads."""
+    if path.startswith(_INERT) and mine != theirs:
+        raise RecipeError(f"{path} belongs to an agent loop of verl that is not used: set ragen.rollout instead.")
+    if mine is None or isinstance(mine, bool) or (isinstance(mine, str) and "${" in mine):
+        return
     kind, words = _KINDS.get(annotation, (object, ""))
     if not isinstance(mine, kind) and (theirs is None or isinstance(theirs, kind)):
         raise RecipeError(f"{path} is {mine!r} but has to be {words}.")
+    if isinstance(theirs, int | float) and not mine >= (least := min(0, theirs)) and not path.endswith(_ANY_SIGN):
+        raise RecipeError(f"{path} is {mine!r} but has to be a number of {least} or more.")
 
 
 def _free(path: str) -> bool:

@@ -100,10 +100,10 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
     if not config.get("ragen"):
         raise RecipeError("The recipe has no ragen block: put /ragen at the head of its defaults list.")
     ragen = RagenConfig.from_omegaconf(config)
+    check_keys(config)
     try:
         own = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])  # Hydra's has no values yet
         check_values(OmegaConf.to_container(own, resolve=True))
-        check_keys(config)
         _check_plugin(config)
         check_trainer(config)
         check_tasks(ragen.splits, {name: _check_envs(name, split.envs) for name, split in ragen.splits.items()})
@@ -119,6 +119,7 @@ def check(config: DictConfig, template: bool = True) -> RagenConfig:
         check_losses(config)
         check_batches(config, ragen)
         check_model(config, ragen, template)
+        check_keys(config, values=True)
     except OmegaConfBaseException as error:
         raise RecipeError(unresolved(error)) from error
     return ragen

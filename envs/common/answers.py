@@ -28,14 +28,15 @@ _OPERATOR_BEFORE = re.compile(
     r"(?:[^\W\d]|[\^_√∛∜±≤≥≠∑∏]\s?|\\(?:times|cdot|div|pm)\s?"
     r"|[\d)\]}]\s?(?:[-+/x×·⋅÷]|\*{1,2})\s?|\w(?:\*{1,2}|[+/])|\w \*{1,2} "
     r"|\b(?:log|ln|lg|exp|sqrt|sin|cos|tan)(?:_\{?\w+\}?)?\s"
-    r"|\b(?:minus|negative|plus|times|by|over|mod|choose|twice|double|triple"
+    r"|(?:^|\s)[<>]\s?"
+    r"|\b(?:not|minus|negative|plus|times|by|over|mod|choose|twice|double|triple"
     r"|(?:half|third|quarter|square|cube|root|percent|power|log|logarithm|multiple|factorial) of|%\s?of)\s)$",
     re.IGNORECASE,
 )
 _BEFORE_BRACKET = re.compile(r"[\d)\]}\-]$")  # 2(590), -(590)
 # Text after a number that makes it part of an expression or of a larger number: 590^2, 590 * x, 590/x, 590!, 590k.
 _OPERATOR_AFTER = re.compile(
-    r"!|\s?(?:\^|\*{1,2}[\w(]| \*{1,2} [\w(])|[-+/×·⋅÷](?:[A-Za-z](?![A-Za-z])|\()|[xyznπ√](?![A-Za-z])"
+    r"!|\s?(?:\^|\*{1,2}[\w(]| \*{1,2} [\w(])|[-+/×·⋅÷](?:[A-Za-z](?![A-Za-z])|\()|[xyzniπ√](?![A-Za-z])"
     r"|(?:K|M|B|T|bn|mn)(?![A-Za-z])|\s?k(?![A-Za-z])"
     r"|\s?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore|squared|cubed|factorial)s?(?![A-Za-z])"
 )

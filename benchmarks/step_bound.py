@@ -4,8 +4,8 @@
 
 Every pass that a step cannot do without is measured in float32 on one thread, in seconds of the processor, and divided
 by the cores, as if they shared it without loss: forward and backward over the tokens that an update computes, with
-logits before sampled tokens; a forward pass over the prompts; and a decode pass of all episodes for every token of the
-longest one. Environments, servers, weights and metrics cost nothing here.
+logits before sampled tokens; a forward pass over the prompts; and a decode pass for every token of the longest episode,
+of the episodes that are that long. Environments, servers, weights and metrics cost nothing here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 
 from ragen_verl.names import SECONDS, STEP_SECONDS
 from ragen_verl.runs.folder import RunFolder, versions
@@ -40,6 +40,13 @@ def spent(work: Callable[[], object]) -> float:
         work()
         found.append(time.process_time() - start)
     return min(found)
+
+
+def decode(model: PreTrainedModel, rows: int, context: int) -> float:
+    """Seconds of one pass that samples a token for each of these rows."""
+    cache, last = DynamicCache(), torch.randint(5, 500, (rows, 1))
+    model(last.expand(rows, context), past_key_values=cache)
+    return spent(lambda: model(last, past_key_values=cache).logits[:, -1].softmax(-1).multinomial(1))
 
 
 def bound(config: dict, computed: int, sampled: int, rows: int, longest: int) -> dict[str, float]:
@@ -65,10 +72,8 @@ def bound(config: dict, computed: int, sampled: int, rows: int, longest: int) ->
     found = {"update": spent(update) * rows / micro}
     with torch.no_grad():
         found["prompts"] = spent(lambda: model(tokens, use_cache=False, logits_to_keep=1)) * rows / micro
-        cache = DynamicCache()
-        one = torch.randint(5, 500, (rows, 1))
-        model(one.expand(rows, tokens.shape[1]), past_key_values=cache)
-        found["decode"] = longest * spent(lambda: model(one, past_key_values=cache).logits.softmax(-1).multinomial)
+        alone, together = (decode(model, count, tokens.shape[1]) for count in (1, rows))
+        found["decode"] = longest * alone + (sampled - longest) * (together - alone) / (rows - 1)
     return found
 
 

@@ -9,7 +9,7 @@ import typer
 from ragen_lab.cli.eval import bar
 
 from ragen_verl.cli.console import console
-from ragen_verl.cli.recipes import composed
+from ragen_verl.cli.recipes import composed, named
 from ragen_verl.errors import RecipeError
 
 __all__ = ["EPILOG", "Thoughts", "collect"]
@@ -29,7 +29,9 @@ class Thoughts(str, Enum):
 
 
 def collect(
-    recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists, or a YAML file of your own."),
+    recipe: str = typer.Argument(
+        help="A name that `ragen-verl recipes` lists, or a YAML file of your own.", autocompletion=named
+    ),
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Hydra overrides, as in train."),
     out: Path = typer.Option(..., help="Parquet file to write."),
     episodes: int = typer.Option(1000, min=1, help="Number of episodes, each with its own initial state."),

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from ragen_verl.cli.console import console
-from ragen_verl.cli.recipes import composed
+from ragen_verl.cli.recipes import composed, named
 from ragen_verl.cli.waiting import waiting
 from ragen_verl.errors import RecipeError
 
@@ -44,7 +44,9 @@ RETRIES = typer.Option(6, min=0, help="Retries of a request that timed out or wa
 
 
 def evaluate(
-    recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists, or a YAML file of your own."),
+    recipe: str = typer.Argument(
+        help="A name that `ragen-verl recipes` lists, or a YAML file of your own.", autocompletion=named
+    ),
     overrides: list[str] = typer.Argument(None, metavar="[KEY=VALUE]...", help="Hydra overrides, as in train."),
     policy: list[str] = typer.Option(..., help="A policy; may be repeated, and each is compared with the first."),
     samples: int = typer.Option(1, min=1, help="Episodes for each initial state."),

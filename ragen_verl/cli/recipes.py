@@ -17,7 +17,7 @@ from ragen_verl.names import SWEEPS, is_file
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["PARTS", "check", "composed", "find", "recipes", "summary"]
+__all__ = ["PARTS", "check", "composed", "find", "named", "recipes", "summary"]
 
 #: Folders with pieces that recipes are put together from; a piece names no model and cannot be trained. The files
 #: beside the folders are pieces too.
@@ -35,14 +35,18 @@ def find(kind: str = "recipe") -> Iterator[tuple[str, str]]:
             yield name, summary(path.read_text("utf-8"))
 
 
+def named(incomplete: str) -> list[str]:
+    """The recipes whose names begin like that, for the completion of a shell."""
+    return [name for name, _ in find() if name.startswith(incomplete)]
+
+
 def check(recipe: str) -> None:
     """Raise RecipeError, naming the nearest, unless `recipe` is one of the package's recipes or a file."""
     if is_file(recipe):
         if not Path(recipe).is_file():
             raise RecipeError(f"There is no file {recipe}; `ragen-verl recipes` lists the package's recipes.")
         return
-    names = [name for name, _ in find()]
-    if recipe in names:
+    if recipe in (names := named("")):
         return
     if recipe in [name for name, _ in find("part")]:
         raise RecipeError(f"{recipe!r} is a part of recipes: train one of {', '.join(names)}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ragen_verl.cli.console import console
+from ragen_verl.cli.recipes import named
 from ragen_verl.cli.resume import YES, confirm, tell
 from ragen_verl.errors import RecipeError
 
@@ -20,7 +21,9 @@ ragen-verl train paper/sokoban_starpo_s actor_rollout_ref.actor.optim.lr=5e-7"""
 
 
 def train(
-    recipe: str = typer.Argument(help="A name that `ragen-verl recipes` lists, or a YAML file of your own."),
+    recipe: str = typer.Argument(
+        help="A name that `ragen-verl recipes` lists, or a YAML file of your own.", autocompletion=named
+    ),
     overrides: list[str] = typer.Argument(
         None, metavar="[KEY=VALUE]...", help="Hydra overrides: key=value, +new.key=value, ~key."
     ),

@@ -25,20 +25,14 @@ _KINDS = {"int": (int, "a whole number"), "float": (int | float, "a number"), "l
 
 
 def check_keys(config: DictConfig, values: bool = False) -> None:
-    """Refuse keys that neither verl's defaults, nor the dataclass of their block, nor this package has.
-
-    With `values` it refuses values as well that those do not fit; this comes last, as other checks say more.
-    """
-    _compare_keys(_plain(config), _verl_defaults(str(config.get("model_engine", "dp"))), "", values)
-
-
-def _plain(config: DictConfig) -> dict:
-    return OmegaConf.to_container(config, resolve=False)
+    """Refuse keys that neither verl's defaults, nor their dataclasses, nor this package have; or their `values`."""
+    theirs = _verl_defaults(str(config.get("model_engine", "dp")))
+    _compare_keys(OmegaConf.to_container(config, resolve=False), theirs, "", values)
 
 
 @cache
 def _verl_defaults(model_engine: str) -> dict:
-    return _plain(verl_defaults(model_engine))
+    return OmegaConf.to_container(verl_defaults(model_engine), resolve=False)
 
 
 def _compare_keys(mine: dict, defaults: dict, path: str, values: bool) -> None:

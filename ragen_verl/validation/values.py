@@ -36,22 +36,21 @@ def _all_below_1(value: Any) -> bool:
 
 _DTYPES = ("fp16", "float16", "fp32", "float32", "bf16", "bfloat16")  # verl.utils.torch_dtypes
 _ATTENTION = ("eager", "sdpa", "varlen", "flex_attention", "flash_attention_2", "flash_attention_3")
+_ABOVE_0 = ("actor_rollout_ref.rollout.temperature", "*.optim.clip_grad", "*.cliprange_value")
+_SHARES = ("*.top_p", "*.gpu_memory_utilization")
+_TO_1 = ("*.lr_warmup_steps_ratio", "algorithm.gamma", "algorithm.lam")
 _ONE_OR_MORE = (_whole(1), "a whole number of 1 or more")
 _ZERO_OR_MORE = (_whole(0), "a whole number of 0 or more")
 
 # patterns of keys in full, `*` for any part; the first that matches a key counts; null is left to verl
 _RULES: tuple[tuple[str, tuple[Callable[[Any], bool], str]], ...] = (
-    ("actor_rollout_ref.rollout.temperature", (_within(lambda value: value > 0), "above 0")),
-    ("*.top_p", (_within(lambda value: 0 < value <= 1), "above 0 and at most 1")),
+    *((key, (_within(lambda value: value > 0), "above 0")) for key in _ABOVE_0),
+    *((key, (_within(lambda value: 0 < value <= 1), "above 0 and at most 1")) for key in _SHARES),
     ("*.top_k", (_whole(-1), "a whole number of 1 or more, or -1 for all tokens")),
-    ("*.gpu_memory_utilization", (_within(lambda value: 0 < value <= 1), "above 0 and at most 1")),
     ("*.betas", (_all_below_1, "numbers from 0 to below 1")),
     *((f"*.{name}", (_DTYPES.__contains__, "fp32, bf16 or fp16")) for name in ("model_dtype", "fsdp*dtype")),
     ("*.attn_implementation", (lambda value: value in _ATTENTION or "/" in str(value), ", ".join(_ATTENTION))),
-    ("*.optim.clip_grad", (_within(lambda value: value > 0), "above 0")),
-    ("*.cliprange_value", (_within(lambda value: value > 0), "above 0")),
-    ("*.lr_warmup_steps_ratio", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")),
-    *((f"algorithm.{name}", (_within(lambda value: 0 <= value <= 1), "from 0 to 1")) for name in ("gamma", "lam")),
+    *((key, (_within(lambda value: 0 <= value <= 1), "from 0 to 1")) for key in _TO_1),
     ("*.entropy_coeff", (_number, "a number")),
     ("actor_rollout_ref.rollout.nnodes", _ZERO_OR_MORE),  # 0: on the trainer's devices
     *((key, _ZERO_OR_MORE) for key in ("*.lora_rank", "trainer.critic_warmup", "*num_workers")),

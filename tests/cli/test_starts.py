@@ -41,9 +41,15 @@ def test_the_package_is_a_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "found"), [("re", {"report", "resume", "recipes", "reproduce"}), ("env pl", {"play"})]
+    ("typed", "found"),
+    [
+        ("re", {"report", "resume", "recipes", "reproduce"}),
+        ("env pl", {"play"}),
+        ("train nano/fr", {"nano/frozen_lake", "nano/frozen_lake_starpo_s"}),
+        ("eval nano/sok", {"nano/sokoban"}),
+    ],
 )
-def test_the_shell_completes_commands_of_all_packages(typed: str, found: set[str]) -> None:
+def test_the_shell_completes_commands_and_recipes(typed: str, found: set[str]) -> None:
     words = {"COMP_WORDS": f"ragen-verl {typed}", "COMP_CWORD": str(len(typed.split()))}
     asked = {**os.environ, **words, "_RAGEN_VERL_COMPLETE": "complete_bash"}
     code = "from ragen_verl.cli import app; app(prog_name='ragen-verl')"

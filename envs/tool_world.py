@@ -9,11 +9,11 @@ from ragen_verl.env.core import Step
 from ragen_verl.env.tools import Schema, ToolEnv, ToolError
 from ragen_verl.errors import RecipeError
 
-__all__ = ["ToolWorld"]
+__all__ = ["KINDS", "OTHERS", "SYLLABLES", "ToolWorld"]
 
-_KINDS = ("person", "team", "office", "city", "region", "country")
-_OTHERS = ("badge", "car", "desk", "hobby", "phone", "pet", "song", "tree")
-_SYLLABLES = ("ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "te", "vi", "wo", "xa", "zu")
+KINDS = ("person", "team", "office", "city", "region", "country")
+OTHERS = ("badge", "car", "desk", "hobby", "phone", "pet", "song", "tree")
+SYLLABLES = ("ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "te", "vi", "wo", "xa", "zu")
 _ASKED = "Whom do you mean?"
 
 
@@ -70,9 +70,9 @@ class ToolWorld(ToolEnv):
         max_actions: int = 10,
     ) -> None:
         ranges = {
-            "depth": (depth, 1, len(_KINDS) - 1),
+            "depth": (depth, 1, len(KINDS) - 1),
             "rows": (rows, 2, 50),
-            "distractors": (distractors, 0, len(_OTHERS)),
+            "distractors": (distractors, 0, len(OTHERS)),
             "missing": (missing, 0, 1),
             "unfitting": (unfitting, 0, 1),
             "max_actions": (max_actions, 1, 1000),
@@ -88,8 +88,8 @@ class ToolWorld(ToolEnv):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Draw the tables, the tools and the goal."""
         super().reset(seed=seed, options=options)
-        rng, kinds = self.np_random, _KINDS[: self.depth + 1]
-        others = [_OTHERS[k] for k in rng.permutation(len(_OTHERS))[: self.distractors]]
+        rng, kinds = self.np_random, KINDS[: self.depth + 1]
+        others = [OTHERS[k] for k in rng.permutation(len(OTHERS))[: self.distractors]]
         names = {kind: self._names() for kind in (*kinds, *others)}
         froms = {
             **dict(zip(kinds[1:], kinds, strict=False)),
@@ -128,7 +128,7 @@ class ToolWorld(ToolEnv):
     def _names(self) -> list[str]:
         found: dict[str, None] = {}
         while len(found) < self.rows:
-            found["".join(_SYLLABLES[k] for k in self.np_random.integers(len(_SYLLABLES), size=3)).capitalize()] = None
+            found["".join(SYLLABLES[k] for k in self.np_random.integers(len(SYLLABLES), size=3)).capitalize()] = None
         return list(found)
 
     @property

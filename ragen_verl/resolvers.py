@@ -78,11 +78,11 @@ def find_verl(plugins: ModuleType) -> None:
 
 
 def _nano_model(thoughts: str | None = None, number: int | None = None) -> str:
-    """A nano model's folder: the resolvers `${ragen_nano:}` (the shipped one) and `${ragen_nano:thoughts,1}`."""
+    """A nano model's folder: `${ragen_nano:}` and `${ragen_nano:tools}` (shipped), and `${ragen_nano:thoughts,1}`."""
     from ragen_verl.cpu.nano_model import nano_model_path
 
-    if thoughts is None:
-        return str(nano_model_path())
+    if thoughts in (None, "tools"):
+        return str(nano_model_path(thoughts or ""))
     from ragen_verl.cpu.nano_model.thinkers import nano_path
 
     return str(nano_path(thoughts, number))

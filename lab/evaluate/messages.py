@@ -57,13 +57,16 @@ class MessageChat(Chat):
     """
 
     def __init__(self, protocol: Protocol) -> None:
-        self._protocol: Any = protocol  # one with tools describes them
+        self._protocol = protocol
         self._prefill = protocol.prefill
 
     def initial(self, system: str, user: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[Message]:
         """The opening of a conversation; the system message describes tools, which are called in the form for text."""
         if tools:
-            system = "\n\n".join(part for part in (system, self._protocol.listing(tools)) if part)
+            from ragen_verl.rollout.tools.form import listing
+
+            told = listing(tools, self._protocol.max_actions_per_turn)
+            system = "\n\n".join(part for part in (system, told) if part)
         return [Message("system", system)] * bool(system) + [Message("user", user)]
 
     def turn(self, closed: bool, user: str) -> list[Message]:

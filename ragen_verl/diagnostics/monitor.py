@@ -46,6 +46,8 @@ class MonitorConfig:
         A stored recipe may come from another version, so only the needed keys are read.
         """
         block = ragen.get("diagnostics") or {}
+        if (ragen.get("rollout") or {}).get("protocol") == "tools":
+            from ragen_verl.diagnostics import calls as calls  # registers causes
         envs = (ragen.get("train") or {}).get("envs") or ()
         stages = [stage for env in envs for stage in env.get("schedule") or ()]
         return cls(

@@ -24,6 +24,8 @@ TOTALS = {
     VALID: "valid_turn_ratio",
     "response_length": "response_length",
     "reasoning_length": "reasoning_length",
+    "calls": "calls",
+    "turns_without_call": "turns_without_call",
 }
 
 

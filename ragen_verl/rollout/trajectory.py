@@ -283,8 +283,8 @@ class Trajectory:
         `effective_turn_ratio`, `format_ratio` (share of turns with the wanted tags). Where the return has named parts
         (`Turn.rewards`), `reward/{part}` is the sum of each over the turns.
 
-        With tools: `calls_per_turn`, `turns_without_call` (share of turns), `call_errors/{kind}` (share of calls that
-        ended with an error of the kind) and `tools/{name}` (share of calls that were for the tool).
+        With tools: `calls`, `calls_per_turn`, `turns_without_call` (share of turns), `call_errors/{kind}` (share of
+        calls that ended with an error of the kind) and `tools/{name}` (share of calls that were for the tool).
         """
         turns = self.turns
         executed = [info for turn in turns for info in turn.infos]
@@ -322,6 +322,7 @@ class Trajectory:
         errors, names = Counter(call["error"] for call in calls), Counter(call["name"] for call in calls)
         tools = [one.get("function", one).get("name", "") for one in self.tools]
         return {
+            "calls": float(len(calls)),
             "calls_per_turn": _ratio(len(calls), len(self.turns)),
             "turns_without_call": _ratio(sum(not turn.calls for turn in self.turns), len(self.turns)),
             **{

@@ -19,6 +19,7 @@ WHEN_ASKED = {
     "ragen_verl.advantages.turn": "algorithm.adv_estimator names one of it",
     "ragen_verl.cli.dry_run": "--dry-run",
     "ragen_verl.cpu.nano_model.thinkers": "the recipe's model is one that thinks in sentences",
+    "ragen_verl.diagnostics.calls": "ragen.rollout.protocol=tools",
     "ragen_verl.diagnostics.table": "the first warning",
     "ragen_verl.doctor.seams": "another verl than the tested one",
     "ragen_verl.env.hosting.process": 'an environment with isolation = "process"',

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ragen_verl.diagnostics import calls as calls  # registers the causes of runs with tools
+
 Columns = dict[str, np.ndarray]
 
 
@@ -158,10 +160,22 @@ def _columns(family: Family, random: np.random.Generator, steps: int) -> Columns
         "mi/retrieval_accuracy": random.binomial(prompts, 0.85 - 0.15 * np.minimum(1, done)) / prompts,
         "mi/conditional_entropy": lognormal(1.0 * np.exp(-0.3 * np.minimum(1, done)), family.noise),
         "rollout/staleness_mean": 1 + 0.3 * np.sin(step),  # no random number, which would change all runs below
+        **_calls(rate, random.spawn(1)[0]),
         "val-env/success": np.where(
             step % family.every == 0, random.binomial(family.episodes, fixed) / family.episodes, np.nan
         ),
         "val-env/episodes": np.where(step % family.every == 0, float(family.episodes), np.nan),
+    }
+
+
+def _calls(rate: np.ndarray, random: np.random.Generator) -> Columns:
+    """Calls of an episode, which grow with success or do not; the share of turns without one, which falls with it."""
+    progress = (rate - rate[0]) / max(rate.max() - rate[0], 0.2)
+    more, few = random.uniform(-0.3, 2.5), random.uniform(0.01, 0.3)
+    steps = len(rate)
+    return {
+        "train/calls": random.uniform(1, 4) * np.exp(random.normal(0, 0.05, steps)) * (1 + more * progress.clip(-1, 1)),
+        "train/turns_without_call": random.binomial(300, few * np.exp(-progress.clip(-0.3, 2))) / 300,
     }
 
 
@@ -270,5 +284,7 @@ FAILURES: dict[str, Callable] = {
     "selection_bias": _selection,
     "stale_samples": _shift({"rollout/staleness_mean": (5, 9)}),
     "not_finite": _not_finite,
+    "calls_stopped": _shift({"train/turns_without_call": (0.6, 1.0)}),
+    "call_storm": _scale("train/calls", 4, 10),
     "collapsed": _lose,
 }

@@ -96,6 +96,7 @@ def played(
     first_seed: int = EVALUATION_SEEDS,
     max_tokens: int = 96,
     seed: int = 0,
+    protocol: Protocol | None = None,
 ) -> list[Trajectory]:
     """Let the model play one episode on each of `episodes` seeds from `first_seed` up.
 
@@ -109,9 +110,10 @@ def played(
         first_seed: of the levels.
         max_tokens: per response.
         seed: of the sampling.
+        protocol: another one, for which `think` has no meaning.
     """
-    protocol = Ragen(think=think, **world.budgets)
-    chat = ChatTokens(tokenizer, protocol)
+    protocol = protocol or Ragen(think=think, **world.budgets)
+    chat = protocol.chat(tokenizer)
     forced = tokenizer.encode(prefix, add_special_tokens=False)
     generator = torch.Generator().manual_seed(seed)
 

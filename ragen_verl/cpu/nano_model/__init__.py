@@ -17,13 +17,16 @@ def cache() -> Path:
     return Path(os.environ.get("RAGEN_CACHE") or home) / "nano"
 
 
-def nano_model_path() -> Path:
-    """The folder of the shipped weights, a Hugging Face model that transformers, vLLM and verl can load.
+def nano_model_path(which: str = "") -> Path:
+    """The folder of shipped weights, a Hugging Face model that transformers, vLLM and verl can load.
+
+    Args:
+        which: `tools` for the model that calls tools.
 
     Raises:
         FileNotFoundError: the package was installed without its weights.
     """
-    folder = Path(__file__).parent
+    folder = Path(__file__).parent / which
     if not (folder / "model.safetensors").is_file():
         raise FileNotFoundError(f"{folder} holds no model: install the package again.")
     return folder

@@ -106,13 +106,6 @@ class Tools(Protocol):
         """The instruction."""
         return env.instruction.strip()
 
-    def listing(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """What tells a model of its tools whose template does not."""
-        json_text = import_module("ragen_verl.rollout.tools.form").json_text
-        lines = ["You can call these functions:", *(json_text(one.get("function", one)) for one in tools)]
-        many = f"up to {self.max_actions_per_turn} calls" if self.max_actions_per_turn > 1 else "one call"
-        return "\n".join([*lines, f"A reply may have {many}, each in this form:", self.form_of("text").example])
-
     def turn(self, number: int, state: str, actions_left: int) -> str:
         """The first observation, as it is."""
         return state

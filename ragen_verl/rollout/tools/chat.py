@@ -14,7 +14,7 @@ from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.protocol import Parsed
 from ragen_verl.rollout.protocols.tools import Results, Tools
-from ragen_verl.rollout.tools.form import FORMS, Call, Form
+from ragen_verl.rollout.tools.form import FORMS, Call, Form, listing
 
 __all__ = ["ToolChat"]
 
@@ -75,7 +75,9 @@ class ToolChat(ChatTokens):
         tools = self._plain(list(tools))
         if self.rendered or not tools:
             return super().initial(system, user, tools)
-        told = "\n\n".join(part for part in (self._disarm(system), self.protocol.listing(tools)) if part)
+        told = "\n\n".join(
+            part for part in (self._disarm(system), listing(tools, self.protocol.max_actions_per_turn)) if part
+        )
         return self._encode(self._render(self._opening(told, self._disarm(user)))) + self._prefill_ids
 
     def after(self, response: Sequence[int], user: str) -> list[int]:

@@ -7,12 +7,12 @@ looks like a call and cannot be read is a `Broken`, with a reason for the model.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from ragen_verl.extensions import Registry
 
-__all__ = ["FORMS", "MOST", "Broken", "Call", "Form", "Unreadable", "call_form", "json_at", "json_text"]
+__all__ = ["FORMS", "MOST", "Broken", "Call", "Form", "Unreadable", "call_form", "json_at", "json_text", "listing"]
 
 MOST = 64
 """The number of blocks that are read in a response; with it every form takes linear time."""
@@ -154,6 +154,13 @@ def json_at(text: str, at: int) -> tuple[Any, int]:
 def json_text(value: Any) -> str:
     """A value as JSON, as chat templates write it."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def listing(tools: Sequence[Mapping[str, Any]], most: int) -> str:
+    """What tells a model of its tools whose template does not; a reply may have `most` calls."""
+    lines = ["You can call these functions:", *(json_text(one.get("function", one)) for one in tools)]
+    many = f"up to {most} calls" if most > 1 else "one call"
+    return "\n".join([*lines, f"A reply may have {many}, each in this form:", FORMS["text"]().example])
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

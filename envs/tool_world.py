@@ -6,7 +6,7 @@ from typing import Any
 
 from ragen_verl.env.calls import called, said
 from ragen_verl.env.core import Step
-from ragen_verl.env.tools import Schema, ToolEnv, ToolError
+from ragen_verl.env.tools import AsksHuman, Schema, ToolError
 from ragen_verl.errors import RecipeError
 
 __all__ = ["KINDS", "OTHERS", "SYLLABLES", "ToolWorld"]
@@ -17,14 +17,14 @@ SYLLABLES = ("ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "
 _ASKED = "Whom do you mean?"
 
 
-class ToolWorld(ToolEnv):
+class ToolWorld(AsksHuman):
     """A chain of tables is followed by calling functions.
 
     ## Description
     Tables link persons to teams, teams to offices, offices to cities and so on; a function reads one link. The goal is
     the name at the end of the chain of one person. With a missing parameter the goal does not say who is meant, and a
-    scripted user says it when asked. With no fitting tool a link of the chain cannot be read, and the right answer is
-    `unknown`.
+    scripted user says it when asked, in a reply or, with `human`, with the tool `ask_human`. With no fitting tool a
+    link of the chain cannot be read, and the right answer is `unknown`.
 
     ## Action Space
     Calls of `team_of(person)`, `office_of(team)` and so on, of functions that lead nowhere, and of `answer(name)`; or a
@@ -43,7 +43,7 @@ class ToolWorld(ToolEnv):
     At an answer, and at a reply without a call unless the goal leaves the person out.
 
     ## Arguments
-    `depth`, `rows`, `distractors`, `missing`, `unfitting`, `max_actions`.
+    `depth`, `rows`, `distractors`, `missing`, `unfitting`, `human`, `max_actions`.
 
     ## Version History
     - v0: the first version.
@@ -54,6 +54,7 @@ class ToolWorld(ToolEnv):
         distractors: tools that lead nowhere, 0 to 8.
         missing: the probability that the goal leaves the person out.
         unfitting: the probability that a tool of the chain is not there.
+        human: whether the user is asked with the tool `ask_human`; a reply without a call then ends the episode.
         max_actions: calls and replies of an episode.
 
     Raises:
@@ -67,6 +68,7 @@ class ToolWorld(ToolEnv):
         distractors: int = 2,
         missing: float = 0.0,
         unfitting: float = 0.0,
+        human: bool = False,
         max_actions: int = 10,
     ) -> None:
         ranges = {
@@ -81,7 +83,7 @@ class ToolWorld(ToolEnv):
             if not least <= value <= most:
                 raise RecipeError(f"{name} is {value}: it goes from {least} to {most}.")
         self.depth, self.rows, self.distractors = depth, rows, distractors
-        self.missing, self.unfitting, self.max_actions = missing, unfitting, max_actions
+        self.missing, self.unfitting, self.human, self.max_actions = missing, unfitting, human, max_actions
         self.links: dict[str, tuple[str, dict[str, str]]] = {}  # none before `reset`
         self.order: list[str] = []
 
@@ -108,8 +110,8 @@ class ToolWorld(ToolEnv):
             )
             for kind, start in froms.items()
         }
-        self.person, self.chain = names["person"][int(rng.integers(self.rows))], [f"{kind}_of" for kind in kinds[1:]]
-        self.right = self.person
+        self.subject, self.chain = names["person"][int(rng.integers(self.rows))], [f"{kind}_of" for kind in kinds[1:]]
+        self.right = self.subject
         for link in self.chain:
             self.right = self.links[link][1][self.right]
         self.asks, unfit = bool(rng.random() < self.missing), bool(rng.random() < self.unfitting)
@@ -117,8 +119,8 @@ class ToolWorld(ToolEnv):
             del self.links[self.chain[int(rng.integers(self.depth))]]
             self.right = "unknown"
         self.order = [list(self.links)[k] for k in rng.permutation(len(self.links))]
-        self.known: list[str] = [] if self.asks else [self.person]
-        whose = "of a person whom only the user knows" if self.asks else f"of {self.person}"
+        self.known: list[str] = [] if self.asks else [self.subject]
+        whose = "of a person whom only the user knows" if self.asks else f"of {self.subject}"
         self.instruction = (
             f"Find out the {' of the '.join(reversed(kinds[1:]))} {whose}, and answer with its name. "
             "Answer unknown if no function leads there."
@@ -133,8 +135,9 @@ class ToolWorld(ToolEnv):
 
     @property
     def tools(self) -> list[Schema]:  # type: ignore[override]
-        """A function for each table that can be read, in an order of the seed's, and `answer`."""
-        return [_schema(name, self.links[name][0]) for name in self.order] + [_schema("answer", "name")]
+        """A function for each table that can be read, in an order of the seed's, `answer`, perhaps `ask_human`."""
+        own = [_schema(name, self.links[name][0]) for name in self.order] + [_schema("answer", "name")]
+        return own + (super().tools if self.human else [])
 
     def step(self, action: str) -> Step:
         """Make a call or pass on a reply; raises ResetNeeded before the first reset."""
@@ -142,7 +145,9 @@ class ToolWorld(ToolEnv):
         return super().step(action)
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Look something up, or answer."""
+        """Look something up, ask, or answer."""
+        if name == "ask_human":
+            return super().call(name, arguments)
         wanted = "name" if name == "answer" else self.links[name][0]
         if set(arguments) != {wanted} or not isinstance(arguments[wanted], str):
             raise ToolError(f"{name} was not called: it takes {wanted}, a text, and nothing else.", "arguments")
@@ -157,15 +162,20 @@ class ToolWorld(ToolEnv):
 
     def message(self, text: str) -> Any:
         """The scripted user names the person if the goal left it out; otherwise the episode ends."""
+        return self.answer(text) if self.asks and not self.human else self.end("")
+
+    def answer(self, question: str) -> str:
+        """The scripted user names the person if the goal left it out."""
         if not self.asks:
-            return self.end("")
-        if self.person not in self.known:
-            self.known.append(self.person)
-        return f"I mean {self.person}."
+            return super().answer(question)
+        if self.subject not in self.known:
+            self.known.append(self.subject)
+        return f"I mean {self.subject}."
 
     def oracle(self) -> list[str]:
         """Ask if the person is missing, follow the chain as far as it goes, and answer."""
-        at, actions = self.person, [said(_ASKED)] * (self.person not in self.known)
+        asked = called("ask_human", question=_ASKED) if self.human else said(_ASKED)
+        at, actions = self.subject, [asked] * (self.subject not in self.known)
         for link in self.chain:
             if link not in self.links:
                 break
@@ -176,7 +186,7 @@ class ToolWorld(ToolEnv):
 
     def _new(self, action: str) -> bool:
         """Whether an action of the plan is still needed: its result is not known yet."""
-        at = self.person
+        at = self.subject
         for link in self.chain:
             if link not in self.links:
                 break

@@ -63,6 +63,7 @@ def evaluate(
     timeout: float = TIMEOUT,
     retries: int = RETRIES,
     prices: tuple[float, float] = typer.Option((0.0, 0.0), help="Prices of a million tokens in and out."),
+    price_table: Path = typer.Option(None, help="YAML file with a line POLICY: [IN, OUT], for policies that differ."),
 ) -> None:
     """Play a recipe's held-out episodes with any policy: same environments, seeds, prompts and code as in training.
 
@@ -73,7 +74,7 @@ def evaluate(
     from ragen_lab.evaluate.endpoint import Sampling
     from ragen_lab.evaluate.plan import closed_envs, episodes
     from ragen_lab.evaluate.spec import Setting, Spec
-    from ragen_lab.evaluate.summary import results
+    from ragen_lab.evaluate.summary import read_prices, results
 
     from ragen_verl.config import RagenConfig
     from ragen_verl.validation.tasks import check_tasks
@@ -99,12 +100,14 @@ def evaluate(
     rollout = config.actor_rollout_ref.rollout
     length = rollout.max_model_len or rollout.prompt_length + rollout.response_length
     setting = Setting(sampling, str(rollout.dtype), length, asked)
+    table = read_prices(price_table) if price_table else {}
     folder = out or Path("runs/eval") / recipe.replace("/", "-").removesuffix(".yaml")
     settings = {"recipe": recipe, "overrides": list(overrides or []), "ragen": _decisive(ragen)}
     lengths = (rollout.prompt_length, rollout.response_length)
     every = played(specs, setting, {"": (ragen, plan)}, folder, lengths=lengths, settings=settings)
     records = {name: rows[""] for name, rows in every.items()}
-    found = results(records, prices if any(prices) else None)
+    same = dict.fromkeys(records, prices) if any(prices) else {}
+    found = results(records, same | table)
     title = f"{recipe}: {len(plan)} held-out episodes"
     conclude(found, title, folder, {"recipe": recipe})
     if any(one["excluded"] for environments in found["policies"].values() for one in environments.values()):
@@ -140,7 +143,7 @@ def conclude(
     listed = "\n".join(["", *(f"- {one}" for one in lines), ""]) if lines else ""
     (folder / "results.md").write_text(markdown(found, title) + listed)
     console().print(table(found, title))
-    for sentence in (*lines, *comparisons(found), *remarks(found)):
+    for sentence in (*lines, *comparisons(found), *found["costs"], *remarks(found)):
         console().print(sentence, soft_wrap=True)
     console().print(f"Written to {folder}: results.json, results.md, and each policy's episodes.jsonl.")
 

@@ -5,29 +5,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from ragen_lab.markdown import table as markdown_table
 from ragen_lab.statistics import Comparison, Estimate, grouped, mean, paired, pass_at_k, rate
 from rich.table import Table
 
+from ragen_verl.errors import RecipeError
 from ragen_verl.rollout.trajectory import Record
 
 __all__ = [
     "COLUMNS",
     "MEANS",
+    "Prices",
     "by_state",
     "comparisons",
     "interval",
     "markdown",
+    "read_prices",
     "remarks",
     "results",
     "summarize",
     "table",
 ]
 
+Prices = tuple[float, float]
+"""The prices of a million tokens in and out."""
+
 _PERCENTILES = {"median": 50, "p99": 99}
+_UNMADE = ("malformed", "limit")  # calls that the environment never saw
 MEANS = {
     "turns": "turns",
     "valid_actions": "valid_action_ratio",
@@ -42,19 +51,35 @@ def by_state(records: Iterable[Record]) -> dict[int, list[Record]]:
     return grouped((record for record in records if not record["excluded"]), itemgetter("seed"))
 
 
-def summarize(records: Sequence[Record], prices: tuple[float, float] | None = None) -> dict[str, Any]:
+def read_prices(file: Path) -> dict[str, Prices]:
+    """A table of prices: a YAML file with a line `POLICY: [IN, OUT]` for each policy, as tables name it.
+
+    Raises:
+        RecipeError: there is no such file, or it is no such table.
+    """
+    try:
+        table = yaml.safe_load(file.read_text("utf-8"))
+        return {str(name): (float(given), float(made)) for name, (given, made) in table.items()}
+    except (OSError, UnicodeError, yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
+        raise RecipeError(
+            f"{file} is no table of prices ({error}): a line is POLICY: [IN, OUT], for a million tokens each."
+        ) from None
+
+
+def summarize(records: Sequence[Record], prices: Prices | None = None) -> dict[str, Any]:
     """The figures of one policy in one environment.
 
     Args:
         records: its trajectories, with `usage`.
-        prices: the prices of a million tokens in and out; None gives no cost.
+        prices: None gives no cost.
 
     Returns:
         `episodes`, `states`, `excluded`, `error` (of the first excluded episode), `stops` (share of each stop reason
         among all episodes), `finishes` (how many responses ended for each reason that the server gave), `left_out`
         (arguments that the server refused). If any episode counts, also `success` and `return` (`Estimate` as a dict),
         `mean@k` and `pass@k` over the states whose k episodes all count (None without such a state) where k is the
-        number of episodes that a state has, the means of `MEANS`, `latency` in seconds per response, and per episode
+        number of episodes that a state has, the means of `MEANS`, `latency` (kind of step -> `median` and `p99` in
+        seconds: `engine`, a response; `environment`, a turn; `tool`, a call that was made), and per episode
         `prompt_tokens`, `completion_tokens` and `cost`.
     """
     states = by_state(records)
@@ -83,9 +108,17 @@ def summarize(records: Sequence[Record], prices: tuple[float, float] | None = No
         "pass@k": pass_at_k(whole, k) if whole else None,
         **{name: float(np.mean([record["metrics"][key] for record in counted])) for name, key in MEANS.items()},
     }
-    seconds = [one for usage in usages for one in usage["seconds"]]
-    if seconds:
-        found["latency"] = {name: float(np.percentile(seconds, q)) for name, q in _PERCENTILES.items()}
+    turns = [turn for record in counted for turn in record["turns"]]
+    kinds = {
+        "engine": [one for usage in usages for one in usage["seconds"]],
+        "environment": [turn["env_seconds"] for turn in turns if "env_seconds" in turn],
+        "tool": [call["seconds"] for turn in turns for call in turn.get("calls", ()) if call["error"] not in _UNMADE],
+    }
+    found["latency"] = {
+        kind: {name: float(np.percentile(seconds, q)) for name, q in _PERCENTILES.items()}
+        for kind, seconds in kinds.items()
+        if seconds
+    }
     for name in ("prompt_tokens", "completion_tokens"):
         found[name] = float(np.mean([usage[name] for usage in usages])) if usages else 0.0
     if prices:
@@ -103,21 +136,21 @@ def _compare(first: Sequence[Record], second: Sequence[Record]) -> Comparison | 
     return paired(means[0], means[1])
 
 
-def results(records: Mapping[str, Sequence[Record]], prices: tuple[float, float] | None = None) -> dict[str, Any]:
+def results(records: Mapping[str, Sequence[Record]], prices: Mapping[str, Prices] | None = None) -> dict[str, Any]:
     """All figures of several policies.
 
     Args:
         records: policy -> its trajectories, in the order in which they are shown; each later one is compared with the
             first.
-        prices: as in `summarize`.
+        prices: policy -> its prices.
 
     Returns:
         Data for JSON: `policies` (policy -> "split/environment" -> `summarize`) and `compared` (a list with `policy`,
-        `with`, `environment`, `difference`, `p_value`).
+        `with`, `environment`, `difference`, `p_value`), `costs` (sentences on time, tokens and cost).
     """
     played = {policy: grouped(rows, itemgetter("split", "env")) for policy, rows in records.items()}
     policies = {
-        policy: {"/".join(place): summarize(rows, prices) for place, rows in found.items()}
+        policy: {"/".join(place): summarize(rows, (prices or {}).get(policy)) for place, rows in found.items()}
         for policy, found in played.items()
     }
     compared = []
@@ -135,7 +168,7 @@ def results(records: Mapping[str, Sequence[Record]], prices: tuple[float, float]
                         "p_value": one.p_value,
                     }
                 )
-    return {"policies": policies, "compared": compared}
+    return {"policies": policies, "compared": compared, "costs": _costs(policies)}
 
 
 COLUMNS = (
@@ -163,7 +196,7 @@ def _rows(found: Mapping[str, Any]) -> list[list[str]]:
             if "success" not in one:
                 out.append([policy, name, played, *[""] * (len(COLUMNS) - 3)])
                 continue
-            k, latency = one["k"], one.get("latency", {}).get("median")
+            k, latency = one["k"], one["latency"].get("engine", {}).get("median")
             out.append(
                 [
                     policy,
@@ -197,6 +230,24 @@ def comparisons(found: Mapping[str, Any]) -> list[str]:
             f"{one['policy']} against {one['with']} in {one['environment']}: {difference.value:+.3f}{within}, "
             f"p = {one['p_value']:.2g} over {difference.states} initial states."
         )
+    return out
+
+
+def _costs(policies: Mapping[str, Any]) -> list[str]:
+    """What an episode takes, a sentence for each policy and environment: seconds by kind of step, tokens, cost."""
+    out = []
+    for policy, environments in policies.items():
+        for name, one in environments.items():
+            if "latency" not in one:
+                continue
+            times = (f"{kind} {took['median']:.2g} and {took['p99']:.2g}" for kind, took in one["latency"].items())
+            tokens = f"{one['prompt_tokens']:.0f} tokens in and " if one["prompt_tokens"] else ""
+            tokens += f"{one['completion_tokens'] or one['response_tokens']:.0f} out"
+            cost = f", which cost {one['cost']:.3g}" if "cost" in one else ""
+            out.append(
+                f"{policy} in {name}: median and 99th percentile of the seconds of a step: {', '.join(times)}; "
+                f"{tokens} in an episode{cost}."
+            )
     return out
 
 
@@ -243,5 +294,5 @@ def table(found: Mapping[str, Any], title: str) -> Table:
 def markdown(found: Mapping[str, Any], title: str) -> str:
     """The figures as a Markdown page."""
     lines = [f"# {title}", "", *markdown_table(COLUMNS, _rows(found))]
-    said = [*comparisons(found), *remarks(found)]
+    said = [*comparisons(found), *found["costs"], *remarks(found)]
     return "\n".join([*lines, *([""] if said else []), *(f"- {one}" for one in said)]) + "\n"

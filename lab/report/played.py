@@ -48,12 +48,13 @@ def played(run: Run) -> Iterator[Played]:
 
 
 def comparisons(runs: Sequence[Run]) -> list[str]:
-    """The comparisons of policies in the results.json of their evaluations, as sentences."""
+    """What the results.json of evaluations has beside the rows, as sentences: comparisons, time, tokens and cost."""
     folders = dict.fromkeys(run.folder.path.parent for run in runs if run.policy)
     found = []
     for folder in folders:
         try:
-            rows = json.loads((folder / "results.json").read_text("utf-8")).get("compared")
+            saved = json.loads((folder / "results.json").read_text("utf-8"))
+            rows = saved.get("compared")
             for one in rows if isinstance(rows, list) else []:
                 by = one["difference"]
                 within = f" ({by['low']:+.3f} to {by['high']:+.3f})" if finite(by["low"]) and finite(by["high"]) else ""
@@ -61,6 +62,7 @@ def comparisons(runs: Sequence[Run]) -> list[str]:
                     f"{one['policy']} against {one['with']} in {one['environment']}: success {by['value']:+.3f}"
                     f"{within}, p = {one['p_value']:.2g} over {by['states']} initial states."
                 )
+            found += map(str, saved.get("costs", ()))
         except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
             continue
     return found

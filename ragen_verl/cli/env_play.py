@@ -41,6 +41,8 @@ def play(
         state, _ = env.reset(seed=seed, options={"rollout_index": rollout_index})
         out.print(Text.assemble((resolve(id), "bold"), f", seed {seed}, rollout index {rollout_index}"))
         _explain(out, env)
+        if hasattr(env, "person"):  # `ragen_verl.env.tools.AsksHuman`
+            env.person = lambda question: typer.prompt(f"{question}\nyour answer", prompt_suffix="> ")
         total, stop = _episode(out, env, state)
     finally:
         env.close()

@@ -25,7 +25,7 @@ from ragen_verl.env.core import Step
 from ragen_verl.env.text import FreeTextEnv, encodable
 from ragen_verl.errors import RecipeError
 
-__all__ = ["Schema", "ToolEnv", "ToolError", "called", "said", "tool"]
+__all__ = ["AsksHuman", "Schema", "ToolEnv", "ToolError", "called", "said", "tool"]
 
 Schema = dict[str, Any]
 """A function as OpenAI's API describes it: `{"type": "function", "function": {"name", "description", ...}}`."""
@@ -169,6 +169,30 @@ class ToolEnv(FreeTextEnv):
         words = [word.strip(".,;:!?\"'()") for word in f"{self.instruction} {self._shown}".split()[-200:]] or ["it"]
         given = (function.get("parameters") or {}).get("properties") or {}
         return called(function["name"], **{key: _random_value(one, rng, words) for key, one in given.items()})
+
+
+class AsksHuman(ToolEnv):
+    """Base class of environments with tools and a person who can be asked: the tool `ask_human`.
+
+    Attributes:
+        person: who answers: from a question to an answer. `ragen-verl env play` sets it to the one at the keyboard;
+            where it is None, as in training, the scripted person of `answer` does.
+    """
+
+    person: Callable[[str], str] | None = None
+
+    @tool
+    def ask_human(self, question: str) -> str:
+        """Ask a person for what no other function can find out.
+
+        Args:
+            question: The question.
+        """
+        return (self.person or self.answer)(question)
+
+    def answer(self, question: str) -> str:
+        """What the scripted person says to a question; a subclass that knows more overrides it."""
+        return "I do not know."
 
 
 # -- schemas ----------------------------------------------------------------------------------------------------------

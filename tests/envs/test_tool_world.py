@@ -44,14 +44,15 @@ def test_the_contract_holds(id):
     distractors=st.integers(0, 8),
     missing=st.sampled_from([0.0, 0.5, 1.0]),
     unfitting=st.sampled_from([0.0, 0.5, 1.0]),
+    human=st.booleans(),
 )
 @settings(max_examples=60, deadline=None)
-def test_the_oracle_solves_every_world(seed, depth, rows, distractors, missing, unfitting):
-    env = ToolWorld(depth, rows, distractors, missing, unfitting)
+def test_the_oracle_solves_every_world(seed, depth, rows, distractors, missing, unfitting, human):
+    env = ToolWorld(depth, rows, distractors, missing, unfitting, human)
     taken = solve(env, seed)
-    asked = sum("message" in meant(action) for action in taken)
+    asked = sum("message" in meant(action) or "ask_human" in action for action in taken)
     assert asked == int(env.asks) and (env.right == "unknown" or len(taken) <= depth + 1 + asked)
-    assert len(env.tools) == depth + distractors + 1 - (env.right == "unknown")
+    assert len(env.tools) == depth + distractors + 1 - (env.right == "unknown") + human
 
 
 def test_a_world_depends_on_its_seed_alone():
@@ -64,14 +65,27 @@ def test_a_world_depends_on_its_seed_alone():
 def test_wrong_calls_are_told_and_the_user_answers():
     env = ToolWorld(missing=1.0)
     env.reset(seed=0)
-    assert env.person not in env.instruction
+    assert env.subject not in env.instruction
     assert env.step(called(env.order[0], nobody="x")).info["call"]["error"] == "arguments"
     assert env.step(called(env.chain[0], person="Nobody")).info["call"]["error"] == "tool"
-    assert env.step(said("Who?")).observation == f"I mean {env.person}."
+    assert env.step(said("Who?")).observation == f"I mean {env.subject}."
     assert not env.step(called("answer", name="?")).info["success"]
     plain = ToolWorld()
     plain.reset(seed=0)
     assert plain.step(said("Who?")).terminated
+
+
+def test_ask_human_is_answered_by_the_script_or_a_person():
+    env, question = ToolWorld(missing=1.0, human=True), called("ask_human", question="Who?")
+    env.reset(seed=0)
+    assert env.step(question).observation == f"I mean {env.subject}."
+    env.person = lambda asked: f"You ask: {asked}"
+    assert env.step(question).observation == "You ask: Who?"
+    assert env.step(called("ask_human")).info["call"]["error"] == "arguments"
+    assert env.step(said("Who?")).terminated
+    known = ToolWorld(human=True)
+    known.reset(seed=0)
+    assert known.step(question).observation == "I do not know."
 
 
 @pytest.mark.parametrize("kwargs", [{"depth": 6}, {"rows": 1}, {"missing": 2}])

@@ -176,7 +176,7 @@ class CallerRecipe(Recipe):
         for seed in range(200):  # enough to see each tool with each kind of argument
             envs[1].reset(seed=seed)
             found |= {json.dumps(one) for one in envs[1].tools} | {one["function"]["name"] for one in envs[1].tools}
-            found |= set(envs[1].instruction.split(envs[1].person))
+            found |= set(envs[1].instruction.split(envs[1].subject))
         return sorted(found)
 
     def samples(self, tokens: Any, stage: Stage, episodes: int, seed: tuple[int, ...]) -> Iterable[Sample]:

@@ -429,6 +429,12 @@ def test_playing_by_hand_ends_with_the_budget_and_with_the_input():
     assert "stop reason: stopped by hand" in run("play", "Sokoban", input="").output
 
 
+def test_a_person_answers_what_an_agent_asks() -> None:
+    asked = '{"name": "ask_human", "arguments": {"question": "Whom?"}}'
+    result = run("play", "ToolWorld", "human=true", "missing=1", input=f"{asked}\nMy aunt.\n")
+    assert "Whom?" in result.output and "\nMy aunt.\nreward 0\n" in result.output
+
+
 def test_free_text_is_played_as_it_is_typed(registered):
     id = registered("Says")
     env = make(id)

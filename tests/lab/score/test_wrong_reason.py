@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from ragen_lab.score.registry import run
@@ -29,13 +27,13 @@ def looked_up(seed: int, random: np.random.Generator, **kwargs) -> list[str]:
     return [*lost, *plan("ToolWorld-v0", seed, **kwargs)]
 
 
-def leaked(seed: int, random: np.random.Generator, **kwargs) -> list[str]:
+def leaked(seed: int, **kwargs) -> list[str]:
     """The right answer, after calls that do not return it."""
     env = make("ToolWorld-v0", **kwargs)
     env.reset(seed=seed)
     first = [action for action in env.oracle() if "message" in action]
     link = env.chain[0]
-    return [*first, called(link, person="Nobody"), called(link, person=env.person), env.oracle()[-1]]
+    return [*first, called(link, person="Nobody"), called(link, person=env.subject), env.oracle()[-1]]
 
 
 WORLDS = {"two links": {}, "four links": {"depth": 4}, "a missing person": {"missing": 1.0}}
@@ -44,10 +42,9 @@ WORLDS = {"two links": {}, "four links": {"depth": 4}, "a missing person": {"mis
 @pytest.mark.parametrize("kwargs", WORLDS.values(), ids=WORLDS)
 def test_answers_that_were_looked_up_and_leaked_ones(kwargs) -> None:
     random = np.random.default_rng(0)
-    assert [judged(looked_up(seed, random, **kwargs), "ToolWorld-v0", seed, **kwargs) for seed in range(20)] == [
-        0.0
-    ] * 20
-    assert [judged(leaked(seed, random, **kwargs), "ToolWorld-v0", seed, **kwargs) for seed in range(20)] == [1.0] * 20
+    for seed in range(20):
+        assert judged(looked_up(seed, random, **kwargs), "ToolWorld-v0", seed, **kwargs) == 0.0
+        assert judged(leaked(seed, **kwargs), "ToolWorld-v0", seed, **kwargs) == 1.0
 
 
 def test_a_code_that_was_read_and_one_that_was_guessed() -> None:
@@ -93,10 +90,8 @@ def test_effects_of_earlier_calls_are_needed() -> None:
 
 def test_where_it_does_not_apply() -> None:
     right = plan("ToolWorld-v0", 3)
-    guess, lost, other = (
-        played([[one] for one in way], "ToolWorld-v0", 3) for way in ([right[-1]], [said("?")], right)
-    )
+    ways = [right[-1]], [said("?")], right
+    guess, lost, other = (played([[one] for one in way], "ToolWorld-v0", 3) for way in ways)
     other.record["turns"][0]["state"] = "Another world."
     run([guess, lost, other, lake := played([["Right"]])], ["wrong_reason"])
     assert [one.scores["wrong_reason"] for one in (guess, lost, other, lake)] == [None] * 4
-    assert all(before != after for before, after in pairwise(right))

@@ -42,8 +42,8 @@ from transformers import AutoTokenizer
 
 from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.env.hosting.threads import EnvWorkers
-from ragen_verl.rollout.chat import ChatTokens
 from ragen_verl.rollout.episode import Generation, Limits, play
+from ragen_verl.rollout.protocol import Protocol
 from ragen_verl.rollout.protocols.ragen import Ragen
 from ragen_verl.rollout.trajectory import Trajectory
 from ragen_verl.runs.folder import versions
@@ -65,7 +65,7 @@ class SlowLake(FrozenLake):
 class Engine:
     """vLLM's asynchronous engine with the nano model."""
 
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, concurrency: int, model: Path | None = None) -> None:
         from vllm import SamplingParams
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.sampling_params import RequestOutputKind
@@ -73,7 +73,7 @@ class Engine:
 
         self.engine = AsyncLLM.from_engine_args(
             AsyncEngineArgs(
-                model=str(nano_model_path()),
+                model=str(model or nano_model_path()),
                 dtype="float32",
                 max_model_len=LIMITS.context_length,
                 max_num_seqs=concurrency,
@@ -124,10 +124,10 @@ class Barrier:
 class Bench:
     """One engine, one tokenizer, and the ways to play with them."""
 
-    def __init__(self, episodes: int, concurrency: int) -> None:
-        self.episodes, self.concurrency, self.answer = episodes, concurrency, 0
-        self.engine = Engine(concurrency)
-        self.chat = ChatTokens(AutoTokenizer.from_pretrained(nano_model_path()), RULES)
+    def __init__(self, episodes: int, concurrency: int, rules: Protocol = RULES, model: Path | None = None) -> None:
+        self.episodes, self.concurrency, self.answer, self.rules = episodes, concurrency, 0, rules
+        self.engine = Engine(concurrency, model)
+        self.chat = rules.chat(AutoTokenizer.from_pretrained(model or nano_model_path()))
         self.workers = EnvWorkers(concurrency)  # enough threads, since waiting for one must not be measured
 
     async def episode(self, seed: int, env: Callable, barrier: Barrier | None = None) -> Trajectory:
@@ -143,8 +143,8 @@ class Bench:
 
         try:
             return await play(
-                env, seed=seed, rollout_index=0, protocol=RULES, chat=self.chat, generate=generate, limits=LIMITS,
-                workers=self.workers, env_id="FrozenLake",
+                env, seed=seed, rollout_index=0, protocol=self.rules, chat=self.chat, generate=generate, limits=LIMITS,
+                workers=self.workers,
             )  # fmt: skip
         finally:
             if barrier:

@@ -32,7 +32,7 @@ COUNTS = HERMES.replace(
     "<|im_start|>user {{ messages | map(attribute='tool_calls', default=[]) | list | tojson | length }}{% endif %}",
 )  # what follows calls depends on their number
 
-_CONTROL = re.compile(r"<\|?/?[A-Za-z_|\"]+\|?>|\[/?[A-Z_]+\]")
+_CONTROL = re.compile(r"<\|?/?[A-Za-z_|\"]+\|?>|\[/?[A-Z_]+\]|\[gMASK\]")
 _USUAL = ("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<turn|>", "<|end|>", "<|return|>", "<|eot|>")
 _TEXT = "One of three boxes holds a code. Open the lock with it. name arguments look open user assistant"
 

@@ -157,8 +157,9 @@ def generate(tokenizer: Any, mix: Mix, count: int, seed: int | Sequence[int]) ->
 class CallerRecipe(Recipe):
     """Two layers, half the parameters of the other nano models; first mostly careful players, then all of them."""
 
-    stages: tuple[Stage, ...] = (Stage(ABLE, 20_000, 0.0), Stage(MIXED, 15_000, 0.0))
-    train: TrainConfig = field(default_factory=lambda: TrainConfig(batch_tokens=4096))
+    stages: tuple[Stage, ...] = (Stage(ABLE, 12_000, 0.0), Stage(MIXED, 5_000, 0.0))
+    train: TrainConfig = field(default_factory=TrainConfig)
+    threads: ClassVar[int] = 1
     files: ClassVar[tuple[str, ...]] = ("callers", "demonstrations", "episodes", "model", "tokenizer", "train")
 
     def words(self) -> list[str]:

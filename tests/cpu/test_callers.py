@@ -96,14 +96,12 @@ def test_the_shipped_caller_fits_prompts_and_recipe() -> None:
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 2 * 2**20
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
-def test_the_shipped_caller_starts_valid_and_with_room(world) -> None:
+def test_the_shipped_caller_starts_valid_and_with_room() -> None:
     folder = nano_model_path("tools")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    tokens = AutoTokenizer.from_pretrained(folder)
-    first = DEMONSTRATION_SEEDS - 64
-    found = score(played(model, tokens, world, episodes=64, protocol=RULES, max_tokens=24, first_seed=first))
-    assert found.valid >= 0.8 and 0.02 <= found.success <= 0.7
+    options = {"episodes": 64, "protocol": RULES, "max_tokens": 24, "first_seed": DEMONSTRATION_SEEDS - 64}
+    found = score(played(model, AutoTokenizer.from_pretrained(folder), WORLDS[0], **options))
+    assert found.valid >= 0.85 and 0.15 <= found.success <= 0.65
 
 
 def test_the_recipe_takes_the_shipped_caller() -> None:

@@ -28,8 +28,8 @@ def calls_stopped(trace: Trace) -> Evidence | None:
     "max_turns, or let each call cost something in the environment.",
 )
 def call_storm(trace: Trace) -> Evidence | None:
-    """Episodes have twice the calls, and nothing comes of it; with performance held, a note: they may be needed."""
-    return _risen(trace, CALLS, 2.0, 2.0, "calls of an episode, refused ones included")
+    """Episodes have three times the calls, and nothing comes of it; with performance held, a note: they may be needed."""
+    return _risen(trace, CALLS, 3.0, 2.0, "calls of an episode, refused ones included")
 
 
 def _risen(trace: Trace, name: str, factor: float, distance: float, words: str) -> Evidence | None:

@@ -72,6 +72,8 @@ def fail_in_part(line: dict, t: float) -> None:
 
 FAILURES = {
     "episodes_failed": fail_in_part,
+    "calls_stopped": shift({"train/turns_without_call": 0.9}, lost=True),
+    "call_storm": scale("train/calls", 8.0),
     "variance_death": scale(STD, 0.01),
     "entropy_collapse": scale("actor/entropy", 0.05),
     "entropy_explosion": scale("actor/entropy", 8.0),

@@ -171,10 +171,10 @@ def _columns(family: Family, random: np.random.Generator, steps: int) -> Columns
 def _calls(rate: np.ndarray, random: np.random.Generator) -> Columns:
     """Calls of an episode, which grow with success or do not; the share of turns without one, which falls with it."""
     progress = (rate - rate[0]) / max(rate.max() - rate[0], 0.2)
-    more, few = random.uniform(-0.3, 2.5), random.uniform(0.01, 0.3)
+    more, few = random.uniform(-0.3, 0.9), random.uniform(0.01, 0.3)
     steps = len(rate)
     return {
-        "train/calls": random.uniform(1, 4) * np.exp(random.normal(0, 0.05, steps)) * (1 + more * progress.clip(-1, 1)),
+        "train/calls": random.uniform(1, 4) * np.exp(random.normal(0, 0.05, steps) + more * progress.clip(-1, 1)),
         "train/turns_without_call": random.binomial(300, few * np.exp(-progress.clip(-0.3, 2))) / 300,
     }
 

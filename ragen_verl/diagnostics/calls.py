@@ -28,7 +28,7 @@ def calls_stopped(trace: Trace) -> Evidence | None:
     "max_turns, or let each call cost something in the environment.",
 )
 def call_storm(trace: Trace) -> Evidence | None:
-    """Episodes have three times the calls, and nothing comes of it; with performance held, a note: they may be needed."""
+    """Episodes have three times the calls, to no effect; with performance held, a note: they may be needed."""
     return _risen(trace, CALLS, 3.0, 2.0, "calls of an episode, refused ones included")
 
 

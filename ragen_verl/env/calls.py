@@ -1,7 +1,6 @@
 """Actions of environments with tools, as canonical JSON: `{"name": ..., "arguments": {...}}` or `{"message": ...}`.
 
-A third kind, `{"error": ...}`, stands for something that should have been a call and could not be read; its text is the
-environment's answer to it.
+A third kind, `{"error": ...}`, stands for a call that could not be read; its text is the environment's answer to it.
 """
 
 from __future__ import annotations

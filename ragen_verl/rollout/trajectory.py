@@ -320,16 +320,15 @@ class Trajectory:
     def _call_metrics(self) -> dict[str, float]:
         calls = [call for turn in self.turns for call in turn.calls]
         errors, names = Counter(call["error"] for call in calls), Counter(call["name"] for call in calls)
-        tools = [one.get("function", one).get("name", "") for one in self.tools]
+        tools, kinds = (
+            [one.get("function", one).get("name", "") for one in self.tools],
+            dict.fromkeys([*_ERRORS, *errors]),
+        )
         return {
             "calls": float(len(calls)),
             "calls_per_turn": _ratio(len(calls), len(self.turns)),
             "turns_without_call": _ratio(sum(not turn.calls for turn in self.turns), len(self.turns)),
-            **{
-                f"call_errors/{kind}": _ratio(errors[kind], len(calls))
-                for kind in {**dict.fromkeys(_ERRORS), **errors}
-                if kind
-            },
+            **{f"call_errors/{kind}": _ratio(errors[kind], len(calls)) for kind in kinds if kind},
             **{f"tools/{name}": _ratio(names[name], len(calls)) for name in tools},
         }
 

@@ -1,7 +1,4 @@
-"""The nano model: a Qwen2 of about 1 M parameters that plays, so that reinforcement learning on a CPU is real.
-
-`nano_model_path()` gives the folder of the shipped weights; `examples/nano_model` makes them again from scratch.
-"""
+"""Nano models: Qwen2s of a million parameters that play, for trainings on a CPU; `examples/nano_model` makes them."""
 
 from __future__ import annotations
 
@@ -18,14 +15,7 @@ def cache() -> Path:
 
 
 def nano_model_path(which: str = "") -> Path:
-    """The folder of shipped weights, a Hugging Face model that transformers, vLLM and verl can load.
-
-    Args:
-        which: `tools` for the model that calls tools.
-
-    Raises:
-        FileNotFoundError: the package was installed without its weights.
-    """
+    """The folder of shipped weights, which transformers, vLLM and verl load; "tools" is the model that calls tools."""
     folder = Path(__file__).parent / which
     if not (folder / "model.safetensors").is_file():
         raise FileNotFoundError(f"{folder} holds no model: install the package again.")

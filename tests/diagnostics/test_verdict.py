@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from traces import healthy
 
+from ragen_verl.diagnostics import calls as calls  # registers the causes of runs with tools
 from ragen_verl.diagnostics.monitor import Monitor, judge
 from ragen_verl.diagnostics.registry import CAUSES, NOTE
 from ragen_verl.diagnostics.series import Series

@@ -36,6 +36,8 @@ def healthy(seed: int, steps: int = 120, start: float = 0.2, end: float = 0.8, d
                 "echo/format_valid": float(random.binomial(500, 0.98) / 500),
                 "echo/distinct_within": float(0.7 - 0.2 * done + random.normal(0, 0.03)),
                 "echo/shared": float(0.2 + 0.3 * done + random.normal(0, 0.03)),
+                "train/calls": float(2 + rate + 0.1 * np.cos(7 * step)),
+                "train/turns_without_call": float(0.1 + 0.03 * np.sin(11 * step)),
                 "rollout/staleness_mean": float(1 + 0.3 * np.sin(step)),
                 "mismatch/mean": float(abs(random.normal(0.01, 0.002))),
                 "mismatch/share": float(random.binomial(20000, 0.0005) / 20000),

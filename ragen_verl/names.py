@@ -6,7 +6,6 @@ __all__ = [
     "ACTOR",
     "AGENT_LOOP",
     "ASYNC_TRAINER",
-    "CALLS",
     "CHECKPOINT",
     "CONTEXT_FULL",
     "CRITIC",
@@ -58,7 +57,6 @@ __all__ = [
     "UNSEEN",
     "UPDATE",
     "VALID",
-    "WITHOUT_CALL",
     "is_file",
 ]
 
@@ -93,7 +91,6 @@ TRAIN, HELD_OUT, GENERALISATION = "train", "val-env", "generalisation"
 TRAIN_SUCCESS = f"{TRAIN}/{SUCCESS}"
 HELD_OUT_SUCCESS = f"{HELD_OUT}/{SUCCESS}"
 TRAIN_VALID = f"{TRAIN}/{VALID}"
-CALLS, WITHOUT_CALL = f"{TRAIN}/calls", f"{TRAIN}/turns_without_call"
 CONTEXT_FULL = f"{TRAIN}/stop/context_full"
 """Share of a step's trajectories that are cut since no further turn fits."""
 

@@ -47,6 +47,8 @@ def decode(row: Record, task_prompts: Mapping[str, Mapping[str, str]]) -> dict[s
         ]
         del row["env_metrics"]
         return row | {"preamble": task_prompts.get(row["preamble"])}
+    except RecipeError:
+        raise
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise RecipeError(f"it is no trajectory ({type(error).__name__}: {error})") from error
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,8 +31,9 @@ TABLES = {
 class Characters(Chat):
     """Ids are code points, so that a prompt is its text."""
 
-    def initial(self, system: str, user: str) -> list[int]:
-        return list(map(ord, f"{system}\0{user}"))
+    def initial(self, system: str, user: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
+        told = [system, user, json.dumps(tools)] if tools else [system, user]
+        return list(map(ord, "\0".join(told)))
 
     def turn(self, closed: bool, user: str) -> list[int]:
         return list(map(ord, f"\0{user}"))

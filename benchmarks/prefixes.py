@@ -11,15 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from passes import apart, passes, save, saved
 from ragen_lab.qualify.workers import Rows, actor, recipe
 from rich.console import Console
 from rich.table import Table
@@ -27,7 +23,6 @@ from rich.table import Table
 from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.cpu.small_model import fetch
 from ragen_verl.patches.prefixes import ASKED
-from ragen_verl.runs.folder import versions
 
 RESULT = Path(__file__).parent / "results" / "prefixes.json"
 
@@ -76,30 +71,13 @@ SHAPES = {
 
 
 def measured(name: str, shared: bool, rounds: int) -> dict[str, float]:
-    """Seconds and bytes of one shape, in this process."""
-    torch.set_num_threads(1)
+    """Seconds and gigabytes of one shape, in this process."""
     shape = SHAPES[name]
     model = nano_model_path() if shape.nano else fetch()
-    config = recipe("nano/frozen_lake", "cpu", str(model))
-    worker = actor(config)
+    worker = actor(recipe("nano/frozen_lake", "cpu", str(model)))
     rows = shape.rows(600 if shape.nano else 49_000)
     told = {"micro_batch_size_per_gpu": shape.micro, "use_dynamic_bsz": False, ASKED: shared}
-    old = [torch.zeros_like(one) for one in rows.advantages]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    calls = {
-        "log_probs": lambda: rows.log_probs(worker, entropy=True, **told),
-        "update": lambda: rows.update(worker, old, entropy=True, **told),
-    }
-    found: dict[str, float] = {"tokens": rows.tokens}
-    for part, call in calls.items():
-        times = []
-        for _ in range(rounds):
-            start = time.process_time()
-            call()
-            times.append(time.process_time() - start)
-        found[part] = min(times)
-    found["gigabytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
-    return found
+    return {"tokens": rows.tokens, **passes(worker, rows, rounds, **told)}
 
 
 def main() -> None:
@@ -111,22 +89,17 @@ def main() -> None:
     if options.one:
         print(json.dumps(measured(options.shapes[0], options.one == "shared", options.rounds)))
         return
-    saved = json.loads(RESULT.read_text())["found"] if RESULT.is_file() else {}
+    found = saved(RESULT)
     for name in options.shapes:
-        one = {}
-        for kind in ("whole", "shared"):
-            command = [sys.executable, __file__, "--one", kind, "--shapes", name, "--rounds", str(options.rounds)]
-            done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "RAGEN_VERL": "1"})
-            if done.returncode:
-                raise SystemExit(done.stderr)
-            one[kind] = json.loads(done.stdout.splitlines()[-1])
+        one = {
+            kind: apart(__file__, "--one", kind, "--shapes", name, "--rounds", str(options.rounds))
+            for kind in ("whole", "shared")
+        }
         ratios = {part: one["whole"][part] / one["shared"][part] for part in ("log_probs", "update", "gigabytes")}
-        saved[name] = {"what": SHAPES[name].what, **one, "ratios": ratios}
-        RESULT.write_text(
-            json.dumps({"found": saved, "cores": os.cpu_count(), "versions": versions()}, indent=2) + "\n"
-        )
+        found[name] = {"what": SHAPES[name].what, **one, "ratios": ratios}
+        save(RESULT, found)
     table = Table("shape", "tokens", "log-probs, s", "ratio", "update, s", "ratio", "GB", "ratio")
-    for one in saved.values():
+    for one in found.values():
         cells = [one["what"], f"{one['whole']['tokens']:,.0f}"]
         for part in ("log_probs", "update", "gigabytes"):
             cells += [f"{one['whole'][part]:.2f} -> {one['shared'][part]:.2f}", f"{one['ratios'][part]:.2f}"]

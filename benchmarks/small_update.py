@@ -11,15 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-import torch
+from passes import apart, passes, save, saved
 from prefixes import Shape
 from ragen_lab.qualify.workers import BFLOAT16, actor, precision, recipe
 from rich.console import Console
@@ -27,7 +22,6 @@ from rich.table import Table
 
 from ragen_verl.cpu.small_model import fetch
 from ragen_verl.patches.prefixes import ASKED
-from ragen_verl.runs.folder import versions
 
 RESULT = Path(__file__).parent / "results" / "small_update.json"
 SHAPE = Shape("small/bandit", groups=8, members=8, common=30, prompt=163, response=(12, 12), micro=8)
@@ -56,27 +50,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 def measured(name: str, rounds: int) -> dict[str, float]:
     """Seconds and gigabytes of one variant, in this process."""
-    torch.set_num_threads(1)
     _, changes, call = VARIANTS[name]
     worker = actor(recipe("small/bandit", "cpu", str(fetch()), changes))
-    rows = SHAPE.rows(49_000)
     told = {"micro_batch_size_per_gpu": SHAPE.micro, "use_dynamic_bsz": False, ASKED: True, **call}
-    old = [torch.zeros_like(one) for one in rows.advantages]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    calls = {
-        "log_probs": lambda: rows.log_probs(worker, **told),
-        "update": lambda: rows.update(worker, old, entropy=True, **told),
-    }
-    found = {}
-    for part, run in calls.items():
-        times = []
-        for _ in range(rounds):
-            start = time.process_time()
-            run()
-            times.append(time.process_time() - start)
-        found[part] = min(times)
-    found["gigabytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
-    return found
+    return passes(worker, SHAPE.rows(49_000), rounds, **told)
 
 
 def main() -> None:
@@ -88,21 +65,16 @@ def main() -> None:
     if options.one:
         print(json.dumps(measured(options.only[0], options.rounds)))
         return
-    saved = json.loads(RESULT.read_text())["found"] if RESULT.is_file() else {}
+    found = saved(RESULT)
     for name in options.only:
-        command = [sys.executable, __file__, "--one", "--only", name, "--rounds", str(options.rounds)]
-        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "RAGEN_VERL": "1"})
-        if done.returncode:
-            raise SystemExit(done.stderr)
-        saved[name] = {"what": VARIANTS[name][0], **json.loads(done.stdout.splitlines()[-1])}
-        RESULT.write_text(
-            json.dumps({"found": saved, "cores": os.cpu_count(), "versions": versions()}, indent=2) + "\n"
-        )
+        one = apart(__file__, "--one", "--only", name, "--rounds", str(options.rounds))
+        found[name] = {"what": VARIANTS[name][0], **one}
+        save(RESULT, found)
     table = Table("variant", "log-probs, s", "ratio", "update, s", "ratio", "GB")
-    for one in saved.values():
+    for one in found.values():
         cells = [one["what"]]
         for part in ("log_probs", "update"):
-            cells += [f"{one[part]:.1f}", f"{saved['recipe'][part] / one[part]:.2f}"]
+            cells += [f"{one[part]:.1f}", f"{found['recipe'][part] / one[part]:.2f}"]
         table.add_row(*cells, f"{one['gigabytes']:.2f}")
     Console(width=120).print(table)
 

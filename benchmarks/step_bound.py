@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
 import torch
 from omegaconf import OmegaConf
+from passes import least
 from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
@@ -32,21 +31,11 @@ RESULT = Path(__file__).parent / "results" / "step_bound.json"
 ROUNDS = 3
 
 
-def spent(work: Callable[[], object]) -> float:
-    """The least seconds of the processor of some rounds."""
-    found = []
-    for _ in range(ROUNDS):
-        start = time.process_time()
-        work()
-        found.append(time.process_time() - start)
-    return min(found)
-
-
 def decode(model: PreTrainedModel, rows: int, context: int) -> float:
     """Seconds of one pass that samples a token for each of these rows."""
     cache, last = DynamicCache(), torch.randint(5, 500, (rows, 1))
     model(last.expand(rows, context), past_key_values=cache)
-    return spent(lambda: model(last, past_key_values=cache).logits[:, -1].softmax(-1).multinomial(1))
+    return least(lambda: model(last, past_key_values=cache).logits[:, -1].softmax(-1).multinomial(1), ROUNDS)
 
 
 def bound(config: dict, computed: int, sampled: int, rows: int, longest: int) -> dict[str, float]:
@@ -69,9 +58,9 @@ def bound(config: dict, computed: int, sampled: int, rows: int, longest: int) ->
         logits = model(tokens, use_cache=False, logits_to_keep=max(1, round(sampled / rows))).logits
         (torch.log_softmax(logits.float(), -1).square().mean()).backward()
 
-    found = {"update": spent(update) * rows / micro}
+    found = {"update": least(update, ROUNDS) * rows / micro}
     with torch.no_grad():
-        found["prompts"] = spent(lambda: model(tokens, use_cache=False, logits_to_keep=1)) * rows / micro
+        found["prompts"] = least(lambda: model(tokens, use_cache=False, logits_to_keep=1), ROUNDS) * rows / micro
         alone, together = (decode(model, count, tokens.shape[1]) for count in (1, rows))
         found["decode"] = longest * alone + (sampled - longest) * (together - alone) / (rows - 1)
     return found

@@ -320,10 +320,8 @@ class Trajectory:
     def _call_metrics(self) -> dict[str, float]:
         calls = [call for turn in self.turns for call in turn.calls]
         errors, names = Counter(call["error"] for call in calls), Counter(call["name"] for call in calls)
-        tools, kinds = (
-            [one.get("function", one).get("name", "") for one in self.tools],
-            dict.fromkeys([*_ERRORS, *errors]),
-        )
+        kinds = dict.fromkeys([*_ERRORS, *errors])
+        tools = [one.get("function", one).get("name", "") for one in self.tools]
         return {
             "calls": float(len(calls)),
             "calls_per_turn": _ratio(len(calls), len(self.turns)),

@@ -22,26 +22,33 @@ _NUMBER = re.compile(
     rf"(?<![0-9.,])(?P<sign>-?)(?P<currency>[$€£] ?)?(?:{_RATIO}|(?P<first>{_DIGITS})(?: ?/ ?(?P<second>{_DIGITS}))?)"
     r"(?P<percent> ?%)?(?![0-9])"
 )
-# Text before a number that makes it part of an expression or word: 10^590, 1e590, x590, 2*590, 2 + 590, log 590; but
-# not the marks of bold text in **590**.
+# Text before a number that makes it part of an expression, a bound or a word: 10^590, 1e590, x590, 2*590, 2 + 590,
+# log 590, at least 590; but not the marks of bold text in **590**.
 _OPERATOR_BEFORE = re.compile(
-    r"(?:[^\W\d]|[\^_√∛∜±≤≥≠∑∏]\s?|\\(?:times|cdot|div|pm)\s?"
-    r"|[\d)\]}]\s?(?:[-+/x×·⋅÷]|\*{1,2})\s?|\w(?:\*{1,2}|[+/])|\w \*{1,2} "
+    r"(?:[^\W\d]|[\^_√∛∜±∓≤≥≠∑∏]\s?|\\(?:times|cdot|div|pm|mp)\s?"
+    r"|[\d)\]}]\s?(?:[-+/x×·⋅÷]|\*{1,2}|//|\+/?-)\s?|\w(?:\*{1,2}|[+/])|\w \*{1,2} |\w \+ |(?<![^\W\d])[e-z] - |\d[:)\]]"
     r"|\b(?:log|ln|lg|exp|sqrt|sin|cos|tan)(?:_\{?\w+\}?)?\s"
-    r"|(?:^|\s)[<>]\s?"
-    r"|\b(?:not|minus|negative|plus|times|by|over|mod|choose|twice|double|triple"
-    r"|(?:half|third|quarter|square|cube|root|percent|power|log|logarithm|multiple|factorial) of|%\s?of)\s)$",
+    r"|(?:^|\s)[<>]=?\s?|!=\s?|n['’]t\s"
+    r"|\b(?:not|never|minus|negative|plus|times|by|over|above|below|under|mod|base|choose|twice|double|triple|at least"
+    r"|at most|(?:more|less|fewer|greater|smaller|larger|higher|lower) than"
+    r"|(?:half|third|quarter|square|cube|root|per ?cent|power|log|logarithm|multiple|factorial) of|%\s?of)\s)$",
     re.IGNORECASE,
 )
-_BEFORE_BRACKET = re.compile(r"[\d)\]}\-]$")  # 2(590), -(590)
-# Text after a number that makes it part of an expression or of a larger number: 590^2, 590 * x, 590/x, 590!, 590k.
+_BEFORE_BRACKET = re.compile(r"[\d)\]}\-]$|[\d\-] $")  # 2(590), -(590), 2 (590)
+_MIXED = re.compile(r"\d $")  # 590 1/2 and 590 000
+# Text after a number that makes it part of an expression or of another number: 590^2, 590 * x, 590/x, 590!, 590k, 5,90.
 _OPERATOR_AFTER = re.compile(
-    r"!|\s?(?:\^|\*{1,2}[\w(]| \*{1,2} [\w(])|[-+/×·⋅÷](?:[A-Za-z](?![A-Za-z])|\()|[xyzniπ√](?![A-Za-z])"
-    r"|(?:K|M|B|T|bn|mn)(?![A-Za-z])|\s?k(?![A-Za-z])"
-    r"|\s?(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore|squared|cubed|factorial)s?(?![A-Za-z])"
+    r"!|[,.][0-9]|\s?(?:\^|\*{1,2}[\w(]| \*{1,2} [\w(])|\s?[+/×·⋅÷]\s?(?:[A-Za-z](?![A-Za-z])|\()"
+    r"|-(?:[A-Za-z](?![A-Za-z])|\()| - [e-hj-zE-HJ-Z](?![A-Za-z])|\s?\\(?:times|cdot|div|pm|mp|pi|sqrt|log|ln)(?![a-z])"
+    r"|(?:[nije]|\s?(?:[xyzπ√]|pi))(?![A-Za-z])|(?:K|M|B|T|mn)(?![A-Za-z])|[\s{]*(?:k|bn|[Mm]io|[Mm]rd|mln)(?![A-Za-z])"
+    r"|[\s{]*(?:hundred|thousand|million|billion|trillion|dozen|lakh|crore|squared|cubed|factorial)s?(?![A-Za-z])"
+    r"|\s(?:(?:tenth|hundredth|thousandth|millionth)s?|and (?:an? |one )?(?:half|third|quarter|\w+th))(?![A-Za-z])"
 )
 _MINUS = re.compile(r"(?<![0-9)\]}] )\b(?:minus|negative)\s+(?=[0-9.$€£])", re.IGNORECASE)
-_RAISED = re.compile("(?<=[0-9)])[⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉]")
+_SPACED_MINUS = re.compile(r"(?<![0-9)\]}])(?<![0-9)\]}] )−[^\S\n]+(?=[\d.$])|(?<==)[^\S\n]*-[^\S\n]+(?=[\d.$])")
+_MINUS_CURRENCY = re.compile(r"(?<![\w)}])-\$\s?(?=[\d.])")
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹]|(?<=[0-9)])[₀₁₂₃₄₅₆₇₈₉]")
+_VULGAR = re.compile("(?<=[0-9])(?=[¼½¾⅐-⅞])")
 _UNIT = re.compile(r"(?<=[0-9}])\s+\{?\s*[A-Za-z][A-Za-z ]*\}?$")
 _MARK = re.compile(r"####|answer is:?|\\boxed\s*\{", re.IGNORECASE)
 _LATEX = re.compile(r"\\(?:left|right|displaystyle|text|textbf|mathbf|mathrm|mbox|[!,;: ])|\\\(|\\\)|\$")
@@ -49,9 +56,10 @@ _LATEX = re.compile(r"\\(?:left|right|displaystyle|text|textbf|mathbf|mathrm|mbo
 
 def _plain(text: str) -> str:
     """Return `text` in compatibility form, with typographic signs as ASCII and LaTeX decorations removed."""
-    text = _RAISED.sub(r"^\g<0>", text)
-    text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("–", "-")
-    text = text.replace("\\$", "$").replace("\\%", "%").replace("{,}", ",").replace("\\dfrac", "\\frac")
+    text = _SPACED_MINUS.sub("-", _VULGAR.sub(" ", _RAISED.sub(r"^\g<0>", text)))
+    text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("–", "-").replace("⁄", "/")
+    text = _MINUS_CURRENCY.sub("-", text.replace("\\$", "$"))
+    text = text.replace("\\%", "%").replace("{,}", ",").replace("\\dfrac", "\\frac")
     return _LATEX.sub(" ", text.replace("\\tfrac", "\\frac")).strip()
 
 
@@ -74,9 +82,11 @@ def _final(text: str) -> str:
 def number(text: str, whole: bool = False) -> Fraction | None:
     """Return the number that `text` states, exactly, or None.
 
-    It reads signs, thousands commas, decimals, a/b, \\frac{a}{b} and currency; a percent sign is a unit, not a factor.
-    Of several numbers the last counts; if the last is a part of an expression or of a word (10^590, 1e590, x590,
-    2 * 590, 590!, -(590)) or of a larger number (590k), the result is None.
+    It reads signs, thousands commas, decimals, a/b, \\frac{a}{b} and currency; a percent sign is a unit, not a factor,
+    and so is any other word or sign behind the number; `~`, "about" and the like are left out. Of several numbers the last
+    counts, and of `\\boxed{}` its content. If the last is a part of an expression or of a word (10^590, 1e590, x590,
+    2 * 590, 590 - x, 590!, -(590)), a bound (at least 590) or a part of another number (590k, 590 000, 590 1/2, 5,90), the
+    result is None. Digits are ASCII, or compatibility forms of it (５９０); words (five hundred) are not read.
 
     Args:
         text: an answer.
@@ -100,6 +110,10 @@ def _stands_alone(text: str, match: re.Match) -> bool:
     before = text[: match.start()].rstrip("([{")
     bracketed = len(before) < match.start()
     if _OPERATOR_BEFORE.search(before[-40:]) or (bracketed and _BEFORE_BRACKET.search(before)):
+        return False
+    if _MIXED.search(before) and (match["second"] or match["top"] or re.match(r"[0-9]{3}(?![0-9])", match[0])):
+        return False
+    if match["sign"] and before.endswith("|"):
         return False
     return not _OPERATOR_AFTER.match(text, match.end())
 

@@ -26,7 +26,8 @@ _NUMBER = re.compile(
 # log 590, at least 590; but not the marks of bold text in **590**.
 _OPERATOR_BEFORE = re.compile(
     r"(?:[^\W\d]|[\^_√∛∜±∓≤≥≠∑∏]\s?|\\(?:times|cdot|div|pm|mp)\s?"
-    r"|[\d)\]}]\s?(?:[-+/x×·⋅÷]|\*{1,2}|//|\+/?-)\s?|\w(?:\*{1,2}|[+/])|\w \*{1,2} |\w \+ |(?<![^\W\d])[e-z] - |\d[:)\]]"
+    r"|[\d)\]}]\s?(?:[-+/x×·⋅÷]|\*{1,2}|//|\+/?-)\s?|\w(?:\*{1,2}|[+/])|\w \*{1,2} |\w \+ "
+    r"|(?<![^\W\d])[e-z] - |\d[:)\]]"
     r"|\b(?:log|ln|lg|exp|sqrt|sin|cos|tan)(?:_\{?\w+\}?)?\s"
     r"|(?:^|\s)[<>]=?\s?|!=\s?|n['’]t\s"
     r"|\b(?:not|never|minus|negative|plus|times|by|over|above|below|under|mod|base|choose|twice|double|triple|at least"
@@ -83,10 +84,10 @@ def number(text: str, whole: bool = False) -> Fraction | None:
     """Return the number that `text` states, exactly, or None.
 
     It reads signs, thousands commas, decimals, a/b, \\frac{a}{b} and currency; a percent sign is a unit, not a factor,
-    and so is any other word or sign behind the number; `~`, "about" and the like are left out. Of several numbers the last
-    counts, and of `\\boxed{}` its content. If the last is a part of an expression or of a word (10^590, 1e590, x590,
-    2 * 590, 590 - x, 590!, -(590)), a bound (at least 590) or a part of another number (590k, 590 000, 590 1/2, 5,90), the
-    result is None. Digits are ASCII, or compatibility forms of it (５９０); words (five hundred) are not read.
+    and so is any other word or sign behind the number; `~`, "about" and the like are left out. Of several numbers the
+    last counts, and of `\\boxed{}` its content. If the last is a part of an expression or of a word (10^590, 1e590,
+    x590, 2 * 590, 590 - x, 590!, -(590)), a bound (at least 590) or a part of another number (590k, 590 000, 590 1/2, 5,90),
+    the result is None. Digits are ASCII, or compatibility forms of it (５９０); words (five hundred) are not read.
 
     Args:
         text: an answer.

@@ -11,7 +11,7 @@ from ragen_lab.checker.case import Case, Unchecked
 from ragen_lab.checker.costs import NANO
 from ragen_lab.checker.profile import FULL, Profile
 from ragen_lab.checker.report import Report, Verdict
-from ragen_lab.checker.rules import IN_CALLS, RULES
+from ragen_lab.checker.rules import IN_CALLS, ONE_THREAD, RULES
 from ragen_lab.checker.subject import Subject
 
 from ragen_verl.errors import RecipeError
@@ -97,7 +97,8 @@ def _part(name: str, case: Case, report: Report, skip: Collection[str]) -> bool:
         report.rules[name].unchecked = str(reason)
     except Broken as broken:
         if broken.rule not in skip:
-            report.add(broken.rule, broken.what)
+            belongs = name == "threads" or (broken.rule == "exceptions" and "thread" in broken.what)
+            report.add(broken.rule, f"{broken.what}; {ONE_THREAD}" if belongs else broken.what)
         if broken.rule != name:
             report.rules[name].unchecked = f"ended by {broken.rule}"
         return broken.rule != "time"

@@ -42,6 +42,7 @@ from ragen_verl.env.hosting.session import SessionEnv
 
 __all__ = [
     "IN_CALLS",
+    "ONE_THREAD",
     "RULES",
     "copies",
     "describe",
@@ -60,7 +61,7 @@ _MOST_ACTIONS = 100_000
 _LONG = 1_000  # characters; no right answer among the hostile texts is so long
 _AFTER = 3  # actions that are compared after an invalid one
 _FEWEST_WORDS = 8  # an observation with fewer words cannot contain the task
-_SCATTERED = 'is played differently: {}; keep nothing that belongs to one thread, or set isolation = "process"'
+ONE_THREAD = 'keep nothing that belongs to one thread, or set isolation = "process"'
 _GLOBALS = ((1, 2), (3, 4))  # seeds of the global generators, which must make no difference
 
 
@@ -145,7 +146,7 @@ def threads(case: Case) -> Iterator[str]:
                 raise
             found = broken.what
         if found:
-            yield f"with every call in another thread seed {seed} {_SCATTERED.format(found)}"
+            yield f"with every call in another thread seed {seed} is played differently: {found}; {ONE_THREAD}"
             return
 
 

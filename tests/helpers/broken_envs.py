@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import sqlite3
 import threading
 import time
@@ -135,6 +136,25 @@ class LocalPlace(Walk):
     place = property(
         lambda self: getattr(self.local, "place", 0), lambda self, value: setattr(self.local, "place", value)
     )
+
+
+class HoldsItsLock(Walk):
+    """Waits for ever where another thread makes the next call."""
+
+    def reset(self, *, seed=None, options=None):
+        self.lock = threading.RLock()
+        self.lock.acquire()
+        return super().reset(seed=seed, options=options)
+
+    def moved(self, name):
+        with self.lock:
+            return super().moved(name)
+
+
+class MainThreadOnly(Walk):
+    def moved(self, name):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        return super().moved(name)
 
 
 class MembersApart(Walk):

@@ -75,6 +75,7 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("LeftOver", "seeds", "an instance that played before plays seed"),
         ("OwnThread", "threads", "ProgrammingError: SQLite objects created in a thread"),
         ("ClosesInItsThread", "threads", "close() raised ProgrammingError"),
+        ("MainThreadOnly", "exceptions", 'keep nothing that belongs to one thread, or set isolation = "process"'),
         (
             "LocalPlace",
             "threads",
@@ -184,6 +185,11 @@ def test_a_call_that_hangs_is_named_and_ends_the_check(name):
     assert report.broken == ["time"]
     assert "did not return within 0.2 s" in report.rules["time"].problems[0]
     assert report.rules["budget"].unchecked == "a call hangs" and report.rules["seeds"].word == "not checked"
+
+
+def test_a_lock_of_another_thread_is_named_with_its_cure():
+    report = checked(broken_envs.HoldsItsLock, replace(TINY, limit=0.2))
+    assert report.broken == ["time"] and 'set isolation = "process"' in report.rules["time"].problems[0]
 
 
 def test_a_call_that_holds_the_interpreter_ends_its_process(tmp_path):

@@ -86,8 +86,8 @@ def number(text: str, whole: bool = False) -> Fraction | None:
     It reads signs, thousands commas, decimals, a/b, \\frac{a}{b} and currency; a percent sign is a unit, not a factor,
     and so is any other word or sign behind the number; `~`, "about" and the like are left out. Of several numbers the
     last counts, and of `\\boxed{}` its content. If the last is a part of an expression or of a word (10^590, 1e590,
-    x590, 2 * 590, 590 - x, 590!, -(590)), a bound (at least 590) or a part of another number (590k, 590 000, 590 1/2, 5,90),
-    the result is None. Digits are ASCII, or compatibility forms of it (５９０); words (five hundred) are not read.
+    x590, 2 * 590, 590 - x, 590!, -(590)), a bound (at least 590) or a part of another number (590k, 590 000, 5,90), the
+    result is None. Digits are ASCII, or compatibility forms of it (５９０); words (five hundred) are not read.
 
     Args:
         text: an answer.

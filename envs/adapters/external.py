@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ragen_verl.env.arguments import check_number, check_whole
-from ragen_verl.env.core import Names, Step
+from ragen_verl.env.core import Names, Step, flag
 from ragen_verl.env.text import FreeTextEnv, encodable
 from ragen_verl.errors import MissingExtra, RecipeError, UnknownEnv, adding, nearest
 
@@ -163,7 +163,8 @@ class ExternalEnv(FreeTextEnv):
         value = _finite(reward, self.name)
         self._sum += value
         self._rewards = played, paid = self._rewards[0] + 1, self._rewards[1] + (value > 0)
-        self._over = (bool(terminated), bool(truncated and not terminated))
+        terminated, truncated = flag("terminated", terminated), flag("truncated", truncated)
+        self._over = (terminated, truncated and not terminated)
         if self.success_return is not None:
             self._solved = self._sum >= self.success_return
         else:

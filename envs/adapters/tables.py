@@ -42,8 +42,13 @@ def of(env: gymnasium.Env) -> Table:
     table = _TABLES.get(kind.__name__) if kind.__module__.startswith("gymnasium.envs.") else None
     if table is None:
         return Table()
-    same = env.observation_space == env.unwrapped.observation_space
-    return table if same else replace(table, describe=None)  # a wrapper shows something else
+    if env.observation_space != env.unwrapped.observation_space:  # a wrapper shows something else
+        table = replace(table, describe=None)
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, gymnasium.RewardWrapper):  # sums of other rewards
+            table = replace(table, success_return=None)
+        env = env.env
+    return table
 
 
 _PLACES = ("red (row 0, column 0)", "green (row 0, column 4)", "yellow (row 4, column 0)", "blue (row 4, column 3)")

@@ -66,7 +66,7 @@ def fit(config: DictConfig) -> str | None:
 async def _sizes(ragen: RagenConfig, env: Any, chat: ChatTokens, threads: EnvWorkers) -> list[tuple[int, int]]:
     """Tokens of the prompt and of the longest answer of every turn, of an episode without an action; [] if it fails."""
     sizes: list[tuple[int, int]] = []
-    filler = chat.tokenizer.encode("a", add_special_tokens=False)[:1]
+    filler = chat.tokenizer.encode("\n", add_special_tokens=False)[:1]  # an empty answer, which ends no episode
 
     async def longest(prompt: list[int], most: int) -> Generation:
         sizes.append((len(prompt), most))

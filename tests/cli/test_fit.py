@@ -27,6 +27,12 @@ def test_a_recipe_whose_turns_all_fit_says_so():
     assert (name, context) == ("FrozenLake", 800) and fitting == turns == 5 and need <= context
 
 
+def test_a_recipe_with_tools_is_measured_to_its_last_turn():
+    sentence = fit(compose("nano/tools", ["ragen.run.dir=x"]))
+    need, turns = int(TOLD.match(sentence)[2]), int(TOLD.match(sentence)[5])
+    assert turns == 5 and need > 5 * 24
+
+
 def test_turns_that_do_not_fit_are_counted():
     _, need, context, fitting, turns = told("ragen.rollout.max_turns=12")
     assert turns == 12 and fitting < turns and need > context

@@ -14,7 +14,7 @@ import gymnasium
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
-from gymnasium.wrappers import TransformObservation
+from gymnasium.wrappers import TransformObservation, TransformReward
 from paths import ROOT
 from ragen_envs.bandit import Bandit
 from ragen_lab import checker as env_checker
@@ -395,6 +395,22 @@ def test_a_declared_wrapper_keeps_the_table_of_its_environment():
     assert lake.actions == ("left", "down", "right", "up") and lake.reset(seed=0)[0].startswith("PFFF")
     steps = [lake.step(way) for way in ["down", "down", "right", "right", "down", "right"]]
     assert steps[-1].info["success"] and not steps[-2].info["success"]
+
+
+def test_a_wrapper_that_pays_otherwise_is_not_solved_by_the_sum_of_the_table():
+    register("Pole-v0", lambda: TransformReward(CartPoleEnv(), lambda reward: 100 * reward))
+    env = make("Pole-v0")
+    env.reset(seed=0)
+    assert not any(env.step("left").info["success"] for _ in range(20)) and "Keep the pole" in env.instruction
+
+
+@pytest.mark.parametrize("ended", ["False", [False], None])
+def test_an_end_that_is_no_bool_is_an_error(ended):
+    env = make("gymnasium:FrozenLake-v1")
+    env.reset(seed=0)
+    env.env.step = lambda action: (0, 0.0, ended, False, {})
+    with pytest.raises(TypeError, match="terminated is .*: make it one bool"):
+        env.step("left")
 
 
 def test_a_wrapper_that_shows_something_else_is_shown():

@@ -409,7 +409,7 @@ def test_an_end_that_is_no_bool_is_an_error(ended):
     env = make("gymnasium:FrozenLake-v1")
     env.reset(seed=0)
     env.env.step = lambda action: (0, 0.0, ended, False, {})
-    with pytest.raises(TypeError, match="terminated is .*: make it one bool"):
+    with pytest.raises(TypeError, match=r"terminated is .*: make it one bool"):
         env.step("left")
 
 

@@ -397,7 +397,7 @@ def test_a_declared_wrapper_keeps_the_table_of_its_environment():
     assert steps[-1].info["success"] and not steps[-2].info["success"]
 
 
-def test_a_wrapper_that_pays_otherwise_is_not_solved_by_the_sum_of_the_table():
+def test_a_wrapper_that_pays_otherwise_is_not_solved_by_its_sum():
     register("Pole-v0", lambda: TransformReward(CartPoleEnv(), lambda reward: 100 * reward))
     env = make("Pole-v0")
     env.reset(seed=0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ragen_envs.benchmarks.benchmark import Benchmark
 from ragen_envs.benchmarks.packages import need
-from ragen_envs.sandbox import Limits, Result, open_sandbox
+from ragen_envs.sandbox import Limits, Result, isolates, open_sandbox
 
 from ragen_verl.env.arguments import check_seconds
 from ragen_verl.env.core import Step
@@ -82,7 +82,7 @@ class HumanEval(Benchmark):
         check_seconds("HumanEval: timeout_s", timeout_s)
         self.sandbox, self.limits = sandbox, Limits(seconds=float(timeout_s), output=4096)
         self.tasks = len(_problems())
-        _isolates(sandbox)
+        isolates(sandbox)
 
     def task_key(self, task: int) -> str:
         """The task's official id."""
@@ -134,12 +134,6 @@ def _ended(result: Result) -> str:
     if result.stopped:
         return f"\n(ended by the limit on {result.stopped})"
     return f"\n(exit code {result.code})" if result.code else ""
-
-
-@lru_cache(maxsize=8)
-def _isolates(kind: str) -> None:
-    """Refuse a machine without such a sandbox before anything is played."""
-    open_sandbox(kind).close()
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ The kind is a name in `SANDBOXES`; `bubblewrap` is the default and the only one 
 derived from `Sandbox` that a plugin adds with `SANDBOXES.add("docker", DockerSandbox)`.
 """
 
-from ragen_envs.sandbox.kinds import SANDBOXES, open_sandbox
+from ragen_envs.sandbox.kinds import SANDBOXES, isolates, open_sandbox
 from ragen_envs.sandbox.protocol import Limits, Result, Sandbox, SandboxError
 
-__all__ = ["SANDBOXES", "Limits", "Result", "Sandbox", "SandboxError", "open_sandbox"]
+__all__ = ["SANDBOXES", "Limits", "Result", "Sandbox", "SandboxError", "isolates", "open_sandbox"]

@@ -8,8 +8,8 @@ import pytest
 
 __all__ = ["BENCHMARKS", "installed"]
 
-BENCHMARKS = {"BFCL-v0", "Tau2-v0", "HumanEval-v0", "InterCodeALFA-v0", "MiniWoB-v0"}
-"""Environments that need a package of data; tests/envs/benchmarks has their tests, docs/benchmarks.md their figures."""
+BENCHMARKS = {"BFCL-v0", "Tau2-v0", "HumanEval-v0", "MiniWoB-v0", "Repair-v0"}
+"""Environments that need a package of data or a sandbox: they have tests of their own."""
 
 
 def installed(*modules: str) -> pytest.MarkDecorator:

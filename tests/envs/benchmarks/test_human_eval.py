@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from benchmark_packages import installed
-from ragen_envs.sandbox import SandboxError, bubblewrap
+from ragen_envs.sandbox import SandboxError, bubblewrap, isolates
 from sandboxed import SANDBOX
 
 from ragen_verl import make
@@ -93,9 +93,7 @@ def test_programs_run_before_a_function_is_submitted() -> None:
 
 
 def test_without_a_sandbox_it_is_refused(monkeypatch) -> None:
-    from ragen_envs.benchmarks import human_eval
-
-    human_eval._isolates.cache_clear()
+    isolates.cache_clear()
     monkeypatch.setattr(bubblewrap, "_command", lambda limits: [shutil.which("false")])
     with pytest.raises(SandboxError, match="isolate"):
         make("HumanEval-v0")

@@ -1,7 +1,8 @@
-"""Check the loss settings of a recipe: those without an effect in verl, or with an unexpected one, are refused."""
+"""Check the loss settings of a recipe: those without an effect in verl are refused, or named."""
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from omegaconf import DictConfig
@@ -13,7 +14,8 @@ from ragen_verl.validation.verl_source import policy_losses, registered
 __all__ = ["check_losses"]
 
 # the expected gradient of logp - logp_ref is zero on the policy's own samples, so it does not pull to the reference
-_NO_PULL = ("kl", "k1")
+_NO_PULL = ("kl", "k1")  # RAGEN-2's sweep over KL has it
+_log = logging.getLogger(__name__)
 
 _NORMED = "seq-mean-token-sum-norm"
 
@@ -76,8 +78,8 @@ def _check_kl(config: DictConfig) -> None:
     if actor.use_kl_loss:
         _check_coefficient(f"{_ACTOR}.use_kl_loss", f"{_ACTOR}.kl_loss_coef", actor.kl_loss_coef)
         if actor.kl_loss_type in _NO_PULL:
-            raise RecipeError(
-                f"{_ACTOR}.kl_loss_type {actor.kl_loss_type} has a gradient of zero mean, so it would not hold the "
+            _log.warning(
+                f"{_ACTOR}.kl_loss_type {actor.kl_loss_type} has a gradient of zero mean, so it does not hold the "
                 f"policy near the reference: use low_var_kl, k2 or {actor.kl_loss_type}+."
             )
         _check_not_full(f"{_ACTOR}.kl_loss_type", actor.kl_loss_type)

@@ -173,8 +173,6 @@ def baseline() -> DictConfig:
         (f"{ACTOR}clip_ratio_c=1.0", "clip_ratio_c is 1.0 but has to be above 1"),
         (f"{ACTOR}clip_ratio_c=null", "clip_ratio_c is None"),
         (f"{ACTOR}kl_loss_coef=0.0", "kl_loss_coef is 0.0: use a number above 0"),
-        (f"{ACTOR}kl_loss_type=kl", "zero mean"),
-        (f"{ACTOR}kl_loss_type=k1", "use low_var_kl, k2 or k1+"),
         (f"{ACTOR}kl_loss_type=full+", "whole vocabulary"),
         ("algorithm.use_kl_in_reward=true algorithm.kl_ctrl.kl_coef=0", "algorithm.kl_ctrl.kl_coef is 0"),
         ("algorithm.use_kl_in_reward=true algorithm.kl_penalty=full", "algorithm.kl_penalty full"),
@@ -191,6 +189,14 @@ def baseline() -> DictConfig:
 def test_loss_setting_without_its_effect_is_refused(overrides: str, words: str, baseline: DictConfig) -> None:
     with refused(words):
         check_losses(changed(baseline, *overrides.split()))
+
+
+@pytest.mark.parametrize("kind", ["kl", "k1"])
+def test_a_kl_loss_that_does_not_pull_is_named(
+    kind: str, baseline: DictConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_losses(changed(baseline, f"{ACTOR}kl_loss_type={kind}"))
+    assert "zero mean" in caplog.text and f"use low_var_kl, k2 or {kind}+" in caplog.text
 
 
 @pytest.mark.parametrize(

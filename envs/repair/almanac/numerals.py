@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-ROMAN = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"), (100, "C"), (90, "XC"), (50, "L"), (40, "XL"), (10, "X"))
-ROMAN += ((9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
+THOUSANDS = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"))
+HUNDREDS = ((100, "C"), (90, "XC"), (50, "L"), (40, "XL"))
+ROMAN = (*THOUSANDS, *HUNDREDS, (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
 VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+__all__ = ["CASES"]
+
 CASES: dict[str, list[tuple[tuple[Any, ...], Any]]] = {
     "days.is_leap": [
         ((2000,), True),

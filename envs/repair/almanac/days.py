@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["LENGTHS", "day_of_year", "days_between", "is_leap", "month_length", "next_day", "weekday"]
+
 LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 

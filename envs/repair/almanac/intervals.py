@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["Interval", "contains", "gaps", "intersect", "merge", "size"]
+
 Interval = tuple[int, int]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+__all__ = ["best_sum", "median", "merged", "parts", "place", "rotated"]
+
 
 def place(numbers: list[int], number: int) -> int:
     """The first place in ascending numbers at which a number can be put."""

@@ -2,6 +2,19 @@
 
 from __future__ import annotations
 
+__all__ = [
+    "DIGITS",
+    "HUNDREDS",
+    "ROMAN",
+    "THOUSANDS",
+    "VALUES",
+    "from_roman",
+    "grouped",
+    "in_base",
+    "ordinal",
+    "to_roman",
+]
+
 THOUSANDS = ((1000, "M"), (900, "CM"), (500, "D"), (400, "CD"))
 HUNDREDS = ((100, "C"), (90, "XC"), (50, "L"), (40, "XL"))
 ROMAN = (*THOUSANDS, *HUNDREDS, (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))

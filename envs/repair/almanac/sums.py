@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["balanced", "evaluate", "tokens"]
+
 
 def tokens(text: str) -> list[str]:
     """Numbers, signs and brackets, one after the other."""

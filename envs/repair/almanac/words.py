@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+__all__ = ["common", "distance", "runs", "shifted", "slug", "wrap"]
+
 
 def wrap(text: str, width: int) -> list[str]:
     """Lines of whole words, none longer than the width unless a word is."""

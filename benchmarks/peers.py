@@ -97,14 +97,19 @@ async def _said(text: str) -> Any:
     return Player.say(text)
 
 
+def recipe() -> Any:
+    """What both train, with all its keys."""
+    return OmegaConf.to_container(compose(RECIPE, [TURNS, "ragen.run.dir=x"]), resolve=True)
+
+
 class Lake:
     """The recipe's states as prompts, and what answers to them earn."""
 
     def __init__(self, first: int, groups: int) -> None:
-        config = OmegaConf.to_container(compose(RECIPE, [TURNS, "ragen.run.dir=x"]), resolve=True)
+        config = recipe()
         config["ragen"]["val"] = {**config["ragen"]["val"], "seed": first}
         config["ragen"]["val"]["envs"][0]["groups"] = groups
-        self.ragen, self.config = RagenConfig.from_omegaconf(OmegaConf.create(config)), config
+        self.ragen = RagenConfig.from_omegaconf(OmegaConf.create(config))
         self.plan = episodes(self.ragen)
 
     def prompts(self, tokenizer: Any) -> list[str]:
@@ -136,7 +141,7 @@ def trl(steps: int) -> dict[str, Any]:
     from transformers import AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    config = Lake(0, 1).config
+    config = recipe()
     model, rollout = config["actor_rollout_ref"], config["actor_rollout_ref"]["rollout"]
     actor, groups, n = model["actor"], config["ragen"]["train"]["envs"][0]["groups"], rollout["n"]
     updates = groups // actor["ppo_mini_batch_size"]

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,17 +120,20 @@ def played(
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Play every part (folder's name -> recipe, episodes) with every policy: policy -> part -> its records."""
     from ragen_lab.evaluate.runner import evaluate as play
+    from ragen_lab.evaluate.server import Servers
 
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for spec in specs:
-        with ExitStack() as stack:
-            with waiting(f"{spec.text}: starting (a model takes a minute or more) ..."):
-                player = stack.enter_context(spec.opened(setting))
-            name = player.name if player.name not in found else spec.text
-            place, rows = folder / re.sub(r"[^\w.-]+", "_", name), found.setdefault(name, {})
-            for part, (ragen, plan) in parts.items():
-                with bar(f"{name}: {part}" if part else name) as progress:
-                    rows[part] = play(ragen, player, plan, place / part, progress=progress, **same)
+    with Servers() as servers:
+        setting = replace(setting, serving=servers.serving)
+        for spec in specs:
+            with ExitStack() as stack:
+                with waiting(f"{spec.text}: starting (a model takes a minute or more) ..."):
+                    player = stack.enter_context(spec.opened(setting))
+                name = player.name if player.name not in found else spec.text
+                place, rows = folder / re.sub(r"[^\w.-]+", "_", name), found.setdefault(name, {})
+                for part, (ragen, plan) in parts.items():
+                    with bar(f"{name}: {part}" if part else name) as progress:
+                        rows[part] = play(ragen, player, plan, place / part, progress=progress, **same)
     return found
 
 

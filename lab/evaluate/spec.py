@@ -19,7 +19,7 @@ from pathlib import Path
 from ragen_lab.convert.export import LAST, export, find
 from ragen_lab.evaluate.endpoint import Endpoint, Sampling
 from ragen_lab.evaluate.policies import Person, Policy, Scripted
-from ragen_lab.evaluate.server import NAME, serving
+from ragen_lab.evaluate.server import NAME, Serving, serving
 
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.extensions import Registry
@@ -38,12 +38,14 @@ class Setting:
         context: the highest number of tokens of a conversation with a served checkpoint or folder; the model's own
             limit holds as well.
         ask: the function that asks a person.
+        serving: what serves a checkpoint or a folder; `Servers.serving` keeps a server for the next one.
     """
 
     sampling: Sampling
     dtype: str = "auto"
     context: int = 8192
     ask: Callable[[str], str] = input
+    serving: Serving = serving
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,7 @@ def _served(folder: Path, name: str, setting: Setting) -> Iterator[Policy]:
     from transformers import AutoTokenizer
 
     context = min(setting.context, _longest(folder) or setting.context)
-    with serving(folder, dtype=setting.dtype, max_model_len=context) as url:
+    with setting.serving(folder, dtype=setting.dtype, max_model_len=context) as url:
         tokenizer = AutoTokenizer.from_pretrained(folder)
         yield Endpoint(NAME, url, setting.sampling, tokenizer, name=name, context=context)
 

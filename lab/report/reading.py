@@ -152,7 +152,8 @@ def read_run(path: str | Path) -> Run:
     run = Run(folder)
     run.version = run.signature()
     run.files = {split: found for split in SPLITS if (found := _steps(folder.trajectories(split)))}
-    if not (folder.metrics.is_file() or run.files or (folder.path / "config.yaml").is_file()):
+    begun = (folder.path / "config.yaml").is_file() or (folder.path / "hydra").is_dir()  # or stopped before a step
+    if not (folder.metrics.is_file() or run.files or begun):
         inside = sorted(one.parent.name for one in folder.path.glob("*/metrics.jsonl"))
         hint = f" It holds runs: {', '.join(inside[:3])}{', ...' if len(inside) > 3 else ''}." if inside else ""
         raise RecipeError(

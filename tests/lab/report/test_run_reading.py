@@ -35,6 +35,12 @@ def test_what_is_no_run_is_named_with_the_runs_in_it(tmp_path: Path) -> None:
         read_run(tmp_path)
 
 
+def test_a_run_without_a_step_is_read(tmp_path: Path) -> None:
+    (tmp_path / "hydra").mkdir()
+    run = read_run(tmp_path)
+    assert run.rows == [] and any("no step yet" in note for note in run.notes)
+
+
 def test_lines_cut_short_are_left_out_and_counted(tmp_path: Path) -> None:
     folder = small_run(tmp_path)
     file = folder.trajectories("train") / "000002.jsonl"

@@ -12,7 +12,7 @@ def declarations(group: str) -> tuple[Iterable[EntryPoint], list[str]]:
     """Return the entry points in `group`, and a sentence about each package whose entry points cannot be read."""
     try:
         return entry_points(group=group), []
-    except ValueError:  # such as a byte that is not UTF-8: importlib.metadata then gives no package's
+    except (ValueError, TypeError):  # a byte that is not UTF-8, a line without "=": then nothing is given
         pass
     found: dict[tuple[str, str], EntryPoint] = {}
     faults = []
@@ -20,7 +20,7 @@ def declarations(group: str) -> tuple[Iterable[EntryPoint], list[str]]:
         try:
             for point in package.entry_points.select(group=group):
                 found.setdefault((package.name, point.name), point)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             where = getattr(package, "_path", "a package")
             faults.append(f"The entry points of {where} cannot be read ({error}): install that package again.")
     return list(found.values()), faults

@@ -9,6 +9,8 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 __all__ = ["UNTIL", "with_deadline"]
 
+_MOST_WAITING = 16  # requests of a connection beside the present one; a client that waits for replies has none
+
 UNTIL = "ragen_verl.until"
 """The key of a request's scope with the event loop's time at which its body has to be there."""
 
@@ -18,7 +20,7 @@ def with_deadline(seconds: float) -> type[asyncio.Protocol]:
 
     A connection is closed if the headers of a request are not complete `seconds` after the connection was opened, or
     after the first byte of a further request. The application waits for the body until the same time (`UNTIL`), since
-    it can reply.
+    it can reply. A connection that sends many requests without waiting for replies is closed too.
     """
 
     class Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
@@ -30,6 +32,8 @@ def with_deadline(seconds: float) -> type[asyncio.Protocol]:
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
+            if len(getattr(self, "pipeline", ())) > _MOST_WAITING:
+                self.transport.abort()  # uvicorn reads on with every reply, and keeps what it has read
             self._set_deadline()
 
         def connection_lost(self, exc: Exception | None) -> None:

@@ -270,8 +270,8 @@ def create_app(settings: Settings) -> FastAPI:
 
     @app.exception_handler(_Refusal)
     async def refuse(request: Request, refusal: _Refusal) -> Response:
-        # after the time for a body the rest of it is not waited for
-        headers = {"connection": "close"} if refusal.status == 408 else None
+        # the rest of a body that is too late or too long is not waited for
+        headers = {"connection": "close"} if refusal.status in (408, 413) else None
         return Response(to_json(refusal.body), refusal.status, headers, "application/json")
 
     @app.get("/health")

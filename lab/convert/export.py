@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from pprint import pformat
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -123,16 +124,19 @@ def card(folder: RunFolder, which: str) -> str:
     if rows := list(_held_out(folder, config, step)):
         lines += ["", *table(["held out", "step", "success", "95 %", "return"], rows)]
     lines += ["", "It was trained for these environments and the prompts of its recipe; elsewhere it is untried.", ""]
-    lines += ["Ask it, in this folder; as in training, the template also writes how an answer begins:", ""]
+    thinks = (ragen.get("rollout") or {}).get("think", True)
+    begun = "; as in training, the template also writes how an answer begins" if thinks else ""
+    lines += [f"Ask it, in this folder{begun}:", ""]
     lines += [f"    {line}".rstrip() for line in _call(folder, config).splitlines()]
     lines += [
         "",
         "`vllm serve .` answers the same messages. Play its held-out episodes in this folder, and train it again:",
     ]
-    lines += ["", f"    ragen-verl eval {recipe} --policy hf:."]
-    if (folder.path / "hydra" / "overrides.yaml").is_file():
-        given = [one for one in OmegaConf.load(folder.path / "hydra" / "overrides.yaml") if "ragen.run.dir" not in one]
-        lines.append(f"    ragen-verl train {shlex.join([recipe, *given])}")
+    given = []
+    if (overrides := folder.path / "hydra" / "overrides.yaml").is_file():
+        given = [one for one in OmegaConf.load(overrides) if "ragen.run.dir" not in one]
+    lines += ["", f"    ragen-verl eval {shlex.join([recipe, *given])} --policy hf:."]
+    lines += [f"    ragen-verl train {shlex.join([recipe, *given])}"] * overrides.is_file()
     versions = mapping(folder.path / "versions.json") or {}
     lines += ["", *table(["package", "version"], [[name, str(number)] for name, number in versions.items()])]
     return "\n".join(lines) + "\n"
@@ -143,8 +147,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained(".")
 tokenizer = AutoTokenizer.from_pretrained(".")
-messages = {messages}
-prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+asked = {{"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}}
+messages = {messages}{tools}
+prompt = tokenizer.apply_chat_template(messages, **asked)
 answer = model.generate(**prompt, max_new_tokens={length}, {sampling})
 print(tokenizer.decode(answer[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True))
 """
@@ -153,16 +158,19 @@ print(tokenizer.decode(answer[0, prompt["input_ids"].shape[1] :], skip_special_t
 def _call(folder: RunFolder, config: Mapping[str, Any]) -> str:
     """Python that asks the model for its first answer in an episode of the run, sampled as in held-out episodes."""
     ragen, rollout = config.get("ragen") or {}, (config.get("actor_rollout_ref") or {}).get("rollout") or {}
-    seen = [
-        {"role": "user", "content": "the first prompt of an episode, as ragen-verl env show ENV --prompt prints it"}
-    ]
+    seen, tools = (
+        [{"role": "user", "content": "the first prompt of an episode, as ragen-verl env show ENV --prompt prints it"}],
+        None,
+    )
     with suppress(RecipeError):  # a run without trajectories
-        episodes = (one for one in read(folder.path, where=lambda one: bool(one["turns"] and one["preamble"])))
-        seen = next((messages(one, 1) for one in episodes), seen)
+        for one in read(folder.path, where=lambda one: bool(one["turns"] and one["preamble"])):
+            seen, tools = messages(one, 1), one["preamble"].get("tools")
+            break
     how = rollout.get("val_kwargs") or {}
     sampled = f"do_sample=True, temperature={how.get('temperature') or 1.0}, top_p={how.get('top_p') or 1.0}, top_k=0"
     return _CALL.format(
         messages=json.dumps(seen, indent=4, ensure_ascii=False),
+        tools=f'\nasked["tools"] = {pformat(tools, width=110, sort_dicts=False)}' if tools else "",
         length=(ragen.get("rollout") or {}).get("response_length") or 400,
         sampling=sampled if how.get("do_sample") else "do_sample=False",
     )

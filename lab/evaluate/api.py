@@ -191,7 +191,7 @@ class Api:
             advice = "check OPENAI_API_KEY"
             if self.url is not None:
                 advice = "an address in a policy's name is asked without a key: set OPENAI_BASE_URL and OPENAI_API_KEY"
-        return f"{self.model} cannot be asked at {self._client.base_url}, {error.message[:300]}: {advice}."
+        return f"{self.model} cannot be asked at {self._client.base_url}, {error.message[:300].rstrip('. ')}: {advice}."
 
 
 def _choice(reply: Any) -> Any:

@@ -210,8 +210,8 @@ class ChatTokens(Chat):
         if len(text) == 1:
             return " "
         halves = [self._broken_up(half) for half in (text[: len(text) // 2], text[len(text) // 2 :])]
-        whole = "".join(halves)
-        return whole if self._control.isdisjoint(self._encode(whole)) else " ".join(halves)
+        joined = (between.join(halves) for between in ("", " ", "?"))  # a normaliser may take out blanks
+        return next((whole for whole in joined if self._control.isdisjoint(self._encode(whole))), halves[0])
 
     def _opening(self, system: str, user: str) -> list[_Message]:
         if not system:

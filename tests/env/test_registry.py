@@ -235,10 +235,11 @@ def test_a_user_s_interrupt_of_an_import_is_one(install, tmp_path):
         make("Interrupted-v0")
 
 
-def test_entry_points_that_are_no_text_harm_no_other(install, tmp_path):
+@pytest.mark.parametrize("line", [b"L\xff-v0 = a:b", b"Lost-v0"])
+def test_entry_points_that_are_no_text_harm_no_other(install, tmp_path, line):
     install("one", "Fine-v0 = ragen_envs.bandit:Bandit")
     install("two", "Lost-v0 = ragen_envs.bandit:Bandit")
-    (tmp_path / "two-1.0.dist-info" / "entry_points.txt").write_bytes(b"[ragen_verl.envs]\nL\xff-v0 = a:b\n")
+    (tmp_path / "two-1.0.dist-info" / "entry_points.txt").write_bytes(b"[ragen_verl.envs]\n" + line + b"\n")
     registry._forget()
     assert isinstance(make("Fine-v0"), Bandit) and make("Sokoban") and make("gymnasium:Taxi-v4")
     assert any("two-1.0.dist-info cannot be read" in fault for fault in registry.faults())

@@ -184,6 +184,25 @@ def test_a_connection_is_not_kept_for_the_rest_of_a_late_body():
         assert reply.startswith(b"HTTP/1.1 408") and b"connection: close" in reply.lower()
 
 
+def test_requests_without_end_and_without_readers_are_dropped():
+    request = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with serving(Settings()) as server, socket.create_connection(("127.0.0.1", server.port), 5) as line:
+        with pytest.raises(ConnectionError):
+            for _ in range(200):
+                line.sendall(request * 1000)
+        assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_the_rest_of_a_body_that_is_too_long_is_not_read():
+    head = f"POST /Opens-v0/sessions/{uuid4().hex}/make HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with serving(Settings(max_bytes=1000)) as server, socket.create_connection(("127.0.0.1", server.port), 5) as line:
+        line.sendall(head.encode())
+        with pytest.raises(ConnectionError):
+            for _ in range(5_000):
+                line.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+
+
 def test_headers_and_body_have_one_time_together():
     begun, rest = BEGUN[3][:-1], BEGUN[3][-1:]
     with serving(Settings(request_seconds=1)) as server:

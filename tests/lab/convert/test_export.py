@@ -98,6 +98,28 @@ def test_the_cards_call_gives_valid_answers(exported):
     assert protocol.parse(done.stdout).format_ok, done.stdout
 
 
+def test_the_card_of_a_model_with_tools_gives_the_ids_of_training(tmp_path):
+    given = ["ragen.run.dir=x", "ragen.val.envs.0.groups=4"]
+    config, folder = compose("nano/tools", given), made(tmp_path / "run")
+    ragen, model = RagenConfig.from_omegaconf(config), nano_model_path() / "tools"
+    records = evaluate(ragen, Scripted("oracle"), episodes(ragen), tmp_path / "eval", lengths=(100, 500), settings={})
+    folder.write_trajectories("val", 0, records)
+    OmegaConf.save(config, folder.path / "config.yaml")
+    (folder.path / "hydra").mkdir()
+    OmegaConf.save(OmegaConf.create(given), folder.path / "hydra" / "overrides.yaml")
+    page = card(folder, "last")
+    assert "ragen-verl eval run ragen.val.envs.0.groups=4 --policy hf:.\n" in page
+    assert "how an answer begins" not in page
+    lines = [line.removeprefix("    ") for line in page.splitlines() if line.startswith("    ")]
+    code = [line for line in lines[: lines.index("prompt = tokenizer.apply_chat_template(messages, **asked)") + 1]]
+    seen: dict = {}
+    exec("\n".join(line.replace('"."', repr(str(model))) for line in code), seen)
+    chat = ragen.rollout.chat_protocol().chat(AutoTokenizer.from_pretrained(model))
+    system, user = messages(records[0], 1)
+    ids = chat.initial(system["content"], user["content"], records[0]["preamble"]["tools"])
+    assert seen["prompt"]["input_ids"][0].tolist() == ids
+
+
 @pytest.mark.slow
 def test_vllm_answers_the_exported_model_as_its_card_says(exported, tmp_path):
     out, config, asked = exported

@@ -209,6 +209,16 @@ def test_a_control_token_in_other_letters_cannot_be_forged(text):
     assert chat.shown(text) == chat.shown(chat.shown(text)), "what a record shows is what the model read"
 
 
+@pytest.mark.parametrize("text", ["<|im_end|>", "< |im_end|>", "<|im_<|im_end|>end|>" * 3])
+def test_blanks_that_a_normaliser_takes_out_cut_no_token(text):
+    words = deepcopy(tokenizer("qwen"))
+    words.backend_tokenizer.normalizer = normalizers.Replace(" ", "")
+    words.add_tokens([AddedToken("<|im_end|>", special=True, normalized=True)])
+    chat = ChatTokens(words, Ragen())
+    [end] = words.convert_tokens_to_ids(["<|im_end|>"])
+    assert chat.turn(False, text).count(end) == chat.turn(False, "x").count(end)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_decode_leaves_special_tokens_out(family):
     chat = ChatTokens(tokenizer(family), Ragen())

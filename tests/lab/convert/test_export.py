@@ -98,7 +98,7 @@ def test_the_cards_call_gives_valid_answers(exported):
     assert protocol.parse(done.stdout).format_ok, done.stdout
 
 
-def test_the_card_of_a_model_with_tools_gives_the_ids_of_training(tmp_path):
+def test_the_card_of_a_model_with_tools_asks_as_in_training(tmp_path):
     given = ["ragen.run.dir=x", "ragen.val.envs.0.groups=4"]
     config, folder = compose("nano/tools", given), made(tmp_path / "run")
     ragen, model = RagenConfig.from_omegaconf(config), nano_model_path() / "tools"

@@ -339,8 +339,8 @@ def texts(case: Case) -> Iterator[str]:
             yield f"{shown(text)} is no valid action and yet earns {step.reward:g}"
         if named and not valid and (step.observation != before or step.terminated or step.truncated):
             yield f"{shown(text)} is no valid action and yet changes the world"
-        if step.info["success"] and len(text) > _LONG:
-            yield f"{shown(text)} solves the task: does any long text?"
+        if step.info["success"] and (len(text) > _LONG or not text.strip()):
+            yield f"{shown(text)} solves the task: does any {'long' if text.strip() else 'empty'} text?"
     if named:
         yield from _unmoved(case)
     for spelling, name in spellings(env.actions or ()).items():

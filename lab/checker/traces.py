@@ -37,7 +37,7 @@ class _Ear:
 
 
 def traces(case: Case) -> Iterator[str]:
-    """Episodes print nothing, stay in the working directory and leave no open files, threads and memory behind."""
+    """Episodes print nothing, keep directory and os.environ as they are, and leave no files, threads and memory behind."""
     if case.subject.apart:
         raise Unchecked("it is played in a process of its own")
     gc.freeze()  # what is there already is not searched for garbage ten times: seconds each where torch is imported
@@ -50,7 +50,7 @@ def traces(case: Case) -> Iterator[str]:
 def _left(case: Case) -> Iterator[str]:
     """The problems, where garbage is looked for among new objects only."""
     _play(case, 1)  # the first may import modules and fill caches
-    before, streams = _held(), (sys.stdout, sys.stderr)
+    before, variables, streams = _held(), dict(os.environ), (sys.stdout, sys.stderr)
     ears = sys.stdout, sys.stderr = _Ear(streams[0]), _Ear(streams[1])
     try:
         with warnings.catch_warnings():
@@ -60,6 +60,8 @@ def _left(case: Case) -> Iterator[str]:
         sys.stdout, sys.stderr = streams
     if (folder := os.getcwd()) != case.folder:
         yield f"an episode changes the working directory to {folder}, which the whole process shares"
+    if changed := sorted(name for name, _ in variables.items() ^ os.environ.items()):
+        yield f"an episode changes the variable {changed[0]} of os.environ, which the whole process shares"
     for what, one, other in zip(("open files", "threads"), before, _held(), strict=True):
         if other - one >= _RESETS:
             yield f"{_RESETS} episodes leave {other - one} {what} behind: close them in reset and close()"

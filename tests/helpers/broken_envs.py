@@ -439,6 +439,18 @@ class AnyLongTextWins(Says):
         return self.outcome(float(right), terminated=right, success=right)
 
 
+class NoTextWins(Says):
+    def step(self, action):
+        right = action.strip() in ("", str(self.number))
+        return self.outcome(float(right), terminated=right, success=right)
+
+
+class SetsAVariable(Walk):
+    def reset(self, *, seed=None, options=None):
+        os.environ["RAGEN_WALK"] = str(seed)
+        return super().reset(seed=seed, options=options)
+
+
 class LeavesFilesOpen(Walk):
     files = []  # noqa: RUF012 (that is the mistake)
 

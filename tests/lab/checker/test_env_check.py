@@ -116,6 +116,7 @@ def test_a_good_environment_keeps_every_rule(kind):
         ("TruncatesOnNonsense", "texts", "is no valid action and yet changes the world"),
         ("MovesUnseen", "texts", "yet changes what the next actions do"),
         ("AnyLongTextWins", "texts", "solves the task: does any long text?"),
+        ("NoTextWins", "texts", "'' solves the task: does any empty text?"),
         ("LeavesFilesOpen", "traces", "open files behind"),
         ("LeavesThreads", "traces", "threads behind"),
         ("Prints", "traces", "prints 'a step'"),
@@ -150,6 +151,12 @@ def test_another_working_directory_is_found(monkeypatch, tmp_path):
 
 
 @pytest.mark.filterwarnings("always:Another version")
+def test_a_changed_variable_is_found(monkeypatch):
+    monkeypatch.setenv("RAGEN_WALK", "before")
+    (found,) = checked(broken_envs.SetsAVariable).rules["traces"].problems
+    assert "changes the variable RAGEN_WALK of os.environ" in found
+
+
 def test_a_warning_is_no_print(monkeypatch):
     monkeypatch.setattr("warnings.showwarning", lambda message, *place: sys.stderr.write(f"{message}\n"))
     assert checked(broken_envs.Warns, skip=[name for name in RULES if name not in ("interface", "traces")]).ok

@@ -37,7 +37,7 @@ class _Ear:
 
 
 def traces(case: Case) -> Iterator[str]:
-    """Episodes print nothing, keep directory and os.environ as they are, and leave no files, threads and memory behind."""
+    """Episodes print nothing, keep folder and os.environ as they are, and leave no files, threads and memory behind."""
     if case.subject.apart:
         raise Unchecked("it is played in a process of its own")
     gc.freeze()  # what is there already is not searched for garbage ten times: seconds each where torch is imported

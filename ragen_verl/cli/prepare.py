@@ -85,7 +85,7 @@ def prepare(
         )
     if folder:
         config.ragen.run.dir = str(folder.path)
-    elif OmegaConf.to_container(config.ragen.run, resolve=False).get("dir") == _DEFAULT_DIR:
+    elif config.ragen.run and OmegaConf.to_container(config.ragen.run, resolve=False).get("dir") == _DEFAULT_DIR:
         name = Path(recipe).stem if is_file(recipe) else recipe.replace("/", "-")
         config.ragen.run.dir, is_new = f"runs/{name}-{datetime.now():%Y%m%d-%H%M%S}", True
     try:

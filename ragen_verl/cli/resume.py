@@ -33,11 +33,13 @@ def resume(
     """
     from ragen_verl.cli.fit import fit
     from ragen_verl.cli.prepare import prepare
+    from ragen_verl.runs import lock
     from ragen_verl.runs.folder import RunFolder
     from ragen_verl.runs.launch import train
     from ragen_verl.runs.resume import started
 
     folder = RunFolder(run_dir)
+    lock.check(folder.path)  # a run that is starting has no record yet
     run = started(folder)
     new = list(overrides or [])
     keys = {_key(one) for one in new} | {"ragen.run.dir"}

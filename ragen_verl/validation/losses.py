@@ -65,12 +65,6 @@ def _check_clipping(actor: DictConfig) -> None:
             f"{_ACTOR}.clip_ratio is {actor.clip_ratio} but verl clips at clip_ratio_low, {actor.clip_ratio_low}, and "
             f"clip_ratio_high, {actor.clip_ratio_high}: set those, and clip_ratio to the same as clip_ratio_low."
         )
-    bound = actor.clip_ratio_c
-    if not isinstance(bound, int | float) or bound <= 1:
-        raise RecipeError(
-            f"{_ACTOR}.clip_ratio_c is {bound!r} but has to be above 1: it bounds the ratio where the advantage is "
-            "negative."
-        )
 
 
 def _check_kl(config: DictConfig) -> None:

@@ -70,7 +70,7 @@ def make_paths_absolute(config: DictConfig) -> None:
     with read_write(config), open_dict(config):
         for key in _PATHS:
             if value := OmegaConf.select(config, key):
-                OmegaConf.update(config, key, str(Path(value).expanduser().absolute()))
+                OmegaConf.update(config, key, str(Path(str(value)).expanduser().absolute()))
 
 
 def _check_temporary() -> None:
@@ -110,20 +110,14 @@ def _check_device(config: DictConfig) -> None:
 def _check_megatron(config: DictConfig) -> None:
     if "megatron" not in config.get("actor_rollout_ref", {}).get("actor", {}):
         return
-    lacking = [name for name in ("megatron.core", "megatron.bridge") if not _importable(name)]
+    found = find_spec("megatron")  # without which the names below would raise
+    lacking = [name for name in ("megatron.core", "megatron.bridge") if not (found and find_spec(name))]
     if lacking and not joins_a_cluster():
         raise RecipeError(
             f"hardware=gpu_megatron needs {' and '.join(lacking)}, and no package index has the versions that verl "
             "0.9.1 asks for: start it in a container with them, such as verl's own images (verlai/verl, tags vllm*), "
             "or use hardware=gpu_offload."
         )
-
-
-def _importable(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:  # the package that it is in
-        return False
 
 
 def _check_loggers(given: Any) -> None:
@@ -141,8 +135,6 @@ def _check_loggers(given: Any) -> None:
 
 def _check_resume(config: DictConfig) -> None:
     path, mode = OmegaConf.select(config, _RESUME), config.trainer.resume_mode
-    if mode not in ("disable", "auto", "resume_path"):
-        raise RecipeError(f"trainer.resume_mode is {mode!r} but verl knows disable, auto and resume_path.")
     if mode != "resume_path":
         if path:
             raise RecipeError(f"{_RESUME} is {path} but only trainer.resume_mode=resume_path reads it: set that too.")

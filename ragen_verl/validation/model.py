@@ -6,41 +6,66 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import safetensors
 from omegaconf import DictConfig, OmegaConf
 
 from ragen_verl.config import RagenConfig
 from ragen_verl.cpu.small_model import small_path
 from ragen_verl.errors import RecipeError
+from ragen_verl.runs.folder import mapping
 
-__all__ = ["check_model", "tokenizer_of"]
+__all__ = ["check_folders", "check_model", "tokenizer_of"]
+
+_FOLDERS = ("path", "tokenizer_path", "hf_config_path", "lora_adapter_path")
 
 
-def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -> bool:
-    """Refuse a model folder that does not exist, and a chat template that cannot be continued token by token.
+def check_folders(config: DictConfig) -> None:
+    """Refuse folders of models that are not there or lack a part; nothing of them is imported or resolved."""
+    blocks = ("actor_rollout_ref", "critic") if OmegaConf.select(config, "critic.enable") else ("actor_rollout_ref",)
+    for key in (f"{block}.model.{name}" for block in blocks for name in _FOLDERS):
+        path = OmegaConf.select(config, key)
+        folder = Path(str(path)).expanduser()
+        if folder.is_dir() and key.endswith(".path") and (lacks := _lacks(folder)):
+            raise RecipeError(f"{key} is {path}, which {lacks}: set it to the folder of a whole model.")
+        known = folder.is_dir() or folder == small_path()  # which `check_machine` fetches
+        if not known and (not _hub_name(path) if path else key.endswith(".path")):
+            raise RecipeError(f"{key} is {path}, which is no folder on this machine: set it to one, or a hub's name.")
+    library = OmegaConf.select(config, "actor_rollout_ref.model.external_lib")
+    if isinstance(library, str) and not find_spec(library.partition(".")[0]):
+        raise RecipeError(f"actor_rollout_ref.model.external_lib is {library}, which is not installed: leave it out.")
+
+
+def _lacks(folder: Path) -> str | None:
+    """What the folder of a model lacks, in a few words."""
+    if not (mapping(folder / "config.json") or {}).get("model_type"):
+        return "has no config.json with a model_type"
+    shards = (mapping(folder / "model.safetensors.index.json") or {}).get("weight_map", {})
+    for file in [*folder.glob("model*.safetensors"), *(folder / name for name in set(shards.values()))]:
+        try:
+            safetensors.safe_open(file, "numpy")
+        except (OSError, safetensors.SafetensorError) as error:
+            return f"has weights that cannot be read ({file.name}: {error})"
+    return None if any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) else "has no weights"
+
+
+def check_model(config: DictConfig, ragen: RagenConfig, template: bool = True) -> None:
+    """Refuse passes that verl cannot do, and a chat template that cannot be continued token by token.
 
     Args:
         config: verl's whole configuration.
         ragen: its typed `ragen` block.
-        template: whether to check the template, which needs to import transformers and torch.
-
-    Returns:
-        Whether the template was checked; it is not if the tokenizer would have to be downloaded first.
+        template: whether to check the template, which imports transformers and torch; not if it had to be downloaded.
     """
     _check_passes(config)
     model = config.actor_rollout_ref.model
     path = str(model.tokenizer_path or model.path)
-    if Path(path) == small_path() and not Path(path).is_dir():  # `check_machine` fetches it
-        return False
-    if not _hub_name(path) and not Path(path).expanduser().is_dir():
-        raise RecipeError(f"The model {path} is no folder on this machine: set actor_rollout_ref.model.path.")
-    tokenizer = tokenizer_of(config, local=True) if template else None
-    if tokenizer is None:
-        return False
+    fetched = Path(path) != small_path() or Path(path).is_dir()
+    tokenizer = tokenizer_of(config, local=True) if template and fetched else None
     try:
-        ragen.rollout.chat_protocol().chat(tokenizer, config.data.apply_chat_template_kwargs)
+        if tokenizer is not None:
+            ragen.rollout.chat_protocol().chat(tokenizer, config.data.apply_chat_template_kwargs)
     except RecipeError as error:
         raise RecipeError(f"The model {path} cannot be used: {error}") from error
-    return True
 
 
 def _check_passes(config: DictConfig) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from ragen_verl.errors import RecipeError, nearest
 from ragen_verl.validation.verl_source import engines, field_choices, literal, optimizers, rollouts
 
-__all__ = ["check_values"]
+__all__ = ["PATTERNS", "check_values"]
 
 
 def _number(value: Any) -> bool:
@@ -36,7 +36,10 @@ def _all_below_1(value: Any) -> bool:
 
 _DTYPES = ("fp16", "float16", "fp32", "float32", "bf16", "bfloat16")  # verl.utils.torch_dtypes
 _ATTENTION = ("eager", "sdpa", "varlen", "flex_attention", "flash_attention_2", "flash_attention_3")
-_ABOVE_0 = ("actor_rollout_ref.rollout.temperature", "*.optim.clip_grad", "*.cliprange_value")
+_KL = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full")
+_KL_KINDS = frozenset({*_KL, *(f"{one}+" for one in _KL)})
+_PUSHES = frozenset({"naive", "nccl", "hccl", "gloo", "nixl", "mooncake", "kimi_ckpt_engine", "delta_sharded"})
+_ABOVE_0 = ("actor_rollout_ref.rollout.temperature", "*.optim.clip_grad", "*.cliprange_value", "*.clip_ratio_high")
 _SHARES = ("*.top_p", "*.gpu_memory_utilization")
 _TO_1 = ("*.lr_warmup_steps_ratio", "algorithm.gamma", "algorithm.lam")
 _ONE_OR_MORE = (_whole(1), "a whole number of 1 or more")
@@ -46,12 +49,17 @@ _ZERO_OR_MORE = (_whole(0), "a whole number of 0 or more")
 _RULES: tuple[tuple[str, tuple[Callable[[Any], bool], str]], ...] = (
     *((key, (_within(lambda value: value > 0), "above 0")) for key in _ABOVE_0),
     *((key, (_within(lambda value: 0 < value <= 1), "above 0 and at most 1")) for key in _SHARES),
+    ("*.clip_ratio_low", (_within(lambda value: 0 < value < 1), "above 0 and below 1")),
+    (
+        "*.clip_ratio_c",
+        (_within(lambda value: value > 1), "above 1: the ratio's bound where the advantage is negative"),
+    ),
     ("*.top_k", (_whole(-1), "a whole number of 1 or more, or -1 for all tokens")),
     ("*.betas", (_all_below_1, "numbers from 0 to below 1")),
     *((f"*.{name}", (_DTYPES.__contains__, "fp32, bf16 or fp16")) for name in ("model_dtype", "fsdp*dtype")),
     ("*.attn_implementation", (lambda value: value in _ATTENTION or "/" in str(value), ", ".join(_ATTENTION))),
     *((key, (_within(lambda value: 0 <= value <= 1), "from 0 to 1")) for key in _TO_1),
-    ("*.entropy_coeff", (_number, "a number")),
+    *((f"*.{name}", (_number, "a number")) for name in ("entropy_coeff", "clip_cov_lb")),
     ("actor_rollout_ref.rollout.nnodes", _ZERO_OR_MORE),  # 0: on the trainer's devices
     *((key, _ZERO_OR_MORE) for key in ("*.lora_rank", "trainer.critic_warmup", "*num_workers")),
     *((key, (_whole(), "a whole number")) for key in ("trainer.save_freq", "trainer.test_freq", "*.seed")),
@@ -61,17 +69,13 @@ _RULES: tuple[tuple[str, tuple[Callable[[Any], bool], str]], ...] = (
     ("*.lora_alpha", _ONE_OR_MORE),
     *((f"actor_rollout_ref.rollout.{name}", _ONE_OR_MORE) for name in ("prompt_length", "response_length")),
 )
-_PATTERNS = [(re.compile(translate(pattern)), *rule) for pattern, rule in _RULES]
+PATTERNS = [(re.compile(translate(pattern)), *rule) for pattern, rule in _RULES]
 
 # the checks that follow compute with these, so that null is refused too
 _NEEDED = (
-    "actor_rollout_ref.rollout.n",
-    "actor_rollout_ref.rollout.prompt_length",
-    "actor_rollout_ref.rollout.response_length",
-    "actor_rollout_ref.actor.ppo_mini_batch_size",
-    "critic.ppo_mini_batch_size",
-    "trainer.nnodes",
-    "trainer.n_gpus_per_node",
+    *(f"actor_rollout_ref.rollout.{name}" for name in ("n", "prompt_length", "response_length")),
+    *(f"{block}.ppo_mini_batch_size" for block in ("actor_rollout_ref.actor", "critic")),
+    *("trainer.nnodes", "trainer.n_gpus_per_node"),
 )
 
 # blocks of verl that are no part of a multi-turn training, and blocks with keys of somebody else
@@ -83,6 +87,8 @@ _CHOICES: dict[str, Callable[[], frozenset[str]]] = {
     "actor_rollout_ref.ref.strategy": engines,
     "critic.strategy": engines,
     "actor_rollout_ref.rollout.name": rollouts,
+    "actor_rollout_ref.rollout.checkpoint_engine.backend": lambda: _PUSHES,
+    "actor_rollout_ref.model.fused_kernel_options.impl_backend": lambda: frozenset({"torch", "triton", "liger"}),
     # what vLLM and verl's PrecisionType both take
     "actor_rollout_ref.rollout.dtype": lambda: frozenset({"bfloat16", "float16", "float32", "half", "float", "auto"}),
     "actor_rollout_ref.rollout.mode": lambda: frozenset({"async"}),
@@ -93,6 +99,7 @@ _CHOICES: dict[str, Callable[[], frozenset[str]]] = {
     "trainer.v1.sampler.max_off_policy_strategy": lambda: frozenset({"drop", "wait"}),
     "trainer.device": lambda: frozenset({"cpu", "cuda", "npu"}),  # verl.utils.device
     "critic.loss_agg_mode": lambda: field_choices("verl.workers.config.ActorConfig")["loss_agg_mode"],
+    **dict.fromkeys(("algorithm.kl_penalty", "actor_rollout_ref.actor.kl_loss_type"), lambda: _KL_KINDS),
     "algorithm.kl_ctrl.type": lambda: frozenset({"fixed", "adaptive"}),  # core_algos.get_kl_controller
     "data.truncation": lambda: frozenset({"error", "left", "right", "middle"}),  # verl.utils.torch_functional
 }
@@ -114,10 +121,10 @@ def check_values(config: Mapping[str, Any]) -> None:
     for key, value in found.items():
         if value is None or key.startswith(_OTHERS):
             continue
-        test, words = next(((test, words) for one, test, words in _PATTERNS if one.match(key)), (None, ""))
+        test, words = next(((test, words) for one, test, words in PATTERNS if one.match(key)), (None, ""))
         if test and not test(value):
             raise RecipeError(f"{key} is {value!r} but has to be {words}.")
-        if key in _CHOICES:
+        if key in _CHOICES and not found.get(f"{key.removesuffix('backend')}custom_backend_module"):
             _check_choice(key, value, _CHOICES[key]())
     for path, block in _blocks(config):
         if path.startswith(_OTHERS):
@@ -130,7 +137,7 @@ def check_values(config: Mapping[str, Any]) -> None:
 
 
 def _check_choice(key: str, value: Any, known: frozenset[str]) -> None:
-    if known and value not in known:
+    if known and (not isinstance(value, str) or value not in known):
         raise RecipeError(f"{key} is {value!r} but verl knows {', '.join(sorted(known))}: {nearest(value, known)}")
 
 

@@ -270,7 +270,7 @@ def test_rows_share_prefixes_on_cpus_alone(tiny_model: str) -> None:
         ("actor_rollout_ref.rollout.max_model_len=100", "max_model_len is 100"),
         ("actor_rollout_ref.model.path=/no/such/model", "no folder on this machine"),
         ("data.train_batch_size=4", "leave the first out"),
-        ("actor_rollout_ref.rollout.n=many", "actor_rollout_ref.rollout.n is 'many' but has to be a number"),
+        ("actor_rollout_ref.rollout.n=many", "actor_rollout_ref.rollout.n is 'many' but has to be a whole number"),
         ("actor_rollout_ref.rollout.n=null", "actor_rollout_ref.rollout.n is None but has to be a whole number"),
         ("actor_rollout_ref.rollout.temperature=true", "has to be a number"),
         ("trainer.val_before_train=1", "has to be true or false"),

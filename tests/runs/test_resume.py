@@ -53,7 +53,12 @@ def test_what_an_episode_can_need_is_told_before_it_goes_on(folder: RunFolder, m
     assert "An episode of FrozenLake can need" in done.stderr and "5 of 5 turns fit" in done.stderr
 
 
-def test_a_run_that_is_alive_is_refused_by_its_process(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("recorded", [True, False], ids=["training", "starting"])
+def test_a_run_that_is_alive_is_refused_by_its_process(
+    recorded: bool, folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not recorded:
+        shutil.rmtree(folder.path / "hydra")
     with lock.taken(folder.path):
         done, calls = resume(folder, monkeypatch=monkeypatch)
     assert done.exit_code == 2 and not calls

@@ -86,7 +86,6 @@ def test_a_logger_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: 
         ({"resume_mode": "resume_path"}, "names no folder"),
         ({"resume_mode": "resume_path", "resume_from_path": "/none/global_step_4"}, "has to be a folder global_step_N"),
         ({"resume_from_path": "/none/global_step_4"}, "only trainer.resume_mode=resume_path reads it"),
-        ({"resume_mode": "latest"}, "disable, auto and resume_path"),
     ],
 )
 def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path, trainer: dict, words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ from omegaconf import DictConfig, OmegaConf
 from recipe_composition import changed, composed
 from refusals import refused
 
+from ragen_verl.cli.prepare import prepare
+from ragen_verl.cpu.nano_model import nano_model_path
 from ragen_verl.validation.composition import verl_defaults
 from ragen_verl.validation.machine import check_folder
-from ragen_verl.validation.model import tokenizer_of
+from ragen_verl.validation.model import check_folders, tokenizer_of
 from ragen_verl.validation.recipe import check
 from ragen_verl.validation.values import check_values
 from ragen_verl.validation.verl_source import engines, estimators, field_choices, literal, optimizers, rollouts
@@ -83,6 +86,22 @@ def good() -> DictConfig:
         ("data.truncation=lef", "did you mean left?"),
         ("ragen.rollout.step_timeout=.inf", "has to be a number above 0"),
         ("ragen=null", "has no ragen block"),
+        (f"{ACTOR}.optim=null", "optim is None but has to be a block of keys"),
+        ("data=5", "data is 5 but has to be a block of keys"),
+        ("algorithm.kl_ctrl=word", "has to be a block of keys"),
+        (f"{ACTOR}.checkpoint.save_contents=5", "has to be a list"),
+        (f"{ACTOR}.checkpoint.load_contents=0.5", "has to be a list"),
+        (f"{ACTOR}.fsdp_config.entropy_checkpointing=word", "has to be true or false"),
+        (f"{ROLLOUT}.mode=[a]", "has to be a text"),
+        ("model_engine=word", "model_engine is 'word' but verl has dp"),
+        (f"{ACTOR}.kl_loss_type=low_var", "did you mean low_var_kl?"),
+        (f"{ACTOR}.clip_ratio_low=1", "above 0 and below 1"),
+        (f"{ROLLOUT}.checkpoint_engine.backend=naiv", "did you mean naive?"),
+        ("actor_rollout_ref.model.fused_kernel_options.impl_backend=tritn", "did you mean triton?"),
+        ("actor_rollout_ref.model.path=null", "model.path is None, which is no folder on this machine"),
+        ("actor_rollout_ref.model.tokenizer_path=/nowhere/model", "no folder on this machine"),
+        ("actor_rollout_ref.model.lora_adapter_path=/nowhere/adapter", "no folder on this machine"),
+        ("actor_rollout_ref.model.external_lib=no_such_module.part", "is not installed"),
     ],
 )
 def test_value_that_verl_cannot_work_with_is_refused(override: str, words: str, good: DictConfig) -> None:
@@ -137,6 +156,43 @@ def test_folder_that_only_the_permissions_allow_is_refused() -> None:
         check_folder(Path("/proc/run"))
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"config.json": None}, "has no config.json with a model_type"),
+        ({"config.json": b"null"}, "has no config.json with a model_type"),
+        ({"config.json": b'{"a": '}, "has no config.json with a model_type"),
+        ({"model.safetensors": None}, "has no weights"),
+        ({"model.safetensors": b"0" * 100}, r"weights that cannot be read (model.safetensors: "),
+        (
+            {"model.safetensors.index.json": b'{"weight_map": {"a": "model-00002.safetensors"}}'},
+            "cannot be read (model-0",
+        ),
+    ],
+)
+def test_half_a_model_is_refused_without_reading_sizes_from_it(
+    change: dict[str, bytes | None], words: str, tmp_path: Path, good: DictConfig
+) -> None:
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(nano_model_path() / name, tmp_path)
+    config = changed(good, f"critic.model.path={tmp_path}", "critic.enable=true")
+    check_folders(config)
+    for name, content in change.items():
+        (tmp_path / name).unlink(missing_ok=True)
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+    with refused(words):
+        check_folders(config)
+    check_folders(changed(config, "critic.enable=false"))
+
+
 def test_empty_model_folder_is_refused(tmp_path: Path, good: DictConfig) -> None:
     with refused("holds no tokenizer"):
         tokenizer_of(changed(good, f"actor_rollout_ref.model.path={tmp_path}"), local=True)
+
+
+def test_run_needs_a_block_and_may_have_a_number_as_folder(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with refused("ragen.run"):
+        prepare("nano/bandit", ["ragen.run=null"])
+    assert prepare("nano/bandit", ["ragen.run.dir=2026"]).folder.path == tmp_path / "2026"

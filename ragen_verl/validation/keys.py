@@ -22,7 +22,7 @@ __all__ = ["check_keys"]
 # keys of this package inside verl's blocks, and blocks that belong to others
 _OWN_KEYS = {"ragen", "hydra", "data.ragen"}
 _INERT = "actor_rollout_ref.rollout.multi_turn."
-_KINDS = {"dict": (dict, "a block of keys"), "list": (list | str, "a list"), "bool": (bool, "true or false")}
+_KINDS: dict = {"dict": (dict, "a block of keys"), "list": (list | str, "a list"), "bool": (bool, "true or false")}
 _KINDS |= {"int": (int, "a whole number"), "float": (int | float, "a number"), "str": (str, "a text")}
 
 

@@ -80,9 +80,10 @@ def _steps(
         started = time.perf_counter()
         step = calls.step(env, action)
         times.append(time.perf_counter() - started)
-        seen.append(state := step.observation)
+        state = step.observation
         if step.terminated or step.truncated or time.perf_counter() > until:
             return
+        seen.append(state)  # an episode's last one is shown to no model
 
 
 def _percentiles(seconds: list[float]) -> dict[str, float]:

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from broken_envs import Says, Walk
 from paths import HELPERS, ROOT
-from ragen_lab.checker import QUICK, RULES, Profile, Subject, check
-from ragen_lab.checker.costs import load_tokenizer
+from ragen_lab.checker import FULL, QUICK, RULES, Profile, Subject, check
+from ragen_lab.checker.calls import Calls
+from ragen_lab.checker.costs import load_tokenizer, measure
 from ragen_lab.checker.record import difference
 from ragen_lab.checker.rules import IN_CALLS, describe
 from ragen_lab.testing import check_env
@@ -326,6 +327,10 @@ def test_measures_are_there_and_in_order():
         assert times == sorted(times) and times[0] > 0
     [length] = load_tokenizer("nano")([make("Sokoban-v0").reset(seed=0)[0]])
     assert facts["tokens"]["max"] >= length > 6 and facts["steps_per_second"] > 0
+
+
+def test_the_empty_end_of_an_episode_is_shown_to_nobody():
+    assert measure(Subject.of("Lockbox-v0"), FULL, Calls(60))["tokens"]["empty"] == 0
 
 
 def test_a_tokenizer_of_ones_own_counts(tmp_path):

@@ -161,7 +161,7 @@ def verl_config(config: DictConfig, block: Sft, data: Path, out: Path) -> DictCo
             micro_batch_size_per_gpu=micro,
             use_dynamic_bsz=False,
             max_length=config.data.max_prompt_length + config.data.max_response_length,
-            custom_cls={"path": "pkg://ragen_verl.training.sft_dataset", "name": "DemonstrationDataset"},
+            custom_cls={"path": "pkg://ragen_lab.sft.dataset", "name": "DemonstrationDataset"},
             apply_chat_template_kwargs=config.data.apply_chat_template_kwargs,
             num_workers=0,
             ragen_rollout=config.ragen.rollout,

@@ -76,6 +76,7 @@ _NEEDED = (
     *(f"actor_rollout_ref.rollout.{name}" for name in ("n", "prompt_length", "response_length")),
     *(f"{block}.ppo_mini_batch_size" for block in ("actor_rollout_ref.actor", "critic")),
     *("trainer.nnodes", "trainer.n_gpus_per_node"),
+    *(f"actor_rollout_ref.actor.clip_ratio_{name}" for name in ("low", "high", "c")),
 )
 
 # blocks of verl that are no part of a multi-turn training, and blocks with keys of somebody else
@@ -115,11 +116,8 @@ def check_values(config: Mapping[str, Any]) -> None:
         RecipeError: one sentence that names the first such key, its value and what it has to be.
     """
     found = dict(_flat(config))
-    for key in _NEEDED:
-        if found.get(key) is None:
-            raise RecipeError(f"{key} is None but has to be a whole number of 1 or more.")
     for key, value in found.items():
-        if value is None or key.startswith(_OTHERS):
+        if (value is None and key not in _NEEDED) or key.startswith(_OTHERS):
             continue
         test, words = next(((test, words) for one, test, words in PATTERNS if one.match(key)), (None, ""))
         if test and not test(value):

@@ -170,8 +170,6 @@ def baseline() -> DictConfig:
     [
         (f"{ACTOR}policy_loss.loss_mode=ragen_turn_men", "did you mean ragen_turn_mean?"),
         (f"{ACTOR}clip_ratio=0.3", "clip_ratio is 0.3 but verl clips at clip_ratio_low, 0.2"),
-        (f"{ACTOR}clip_ratio_c=1.0", "clip_ratio_c is 1.0 but has to be above 1"),
-        (f"{ACTOR}clip_ratio_c=null", "clip_ratio_c is None"),
         (f"{ACTOR}kl_loss_coef=0.0", "kl_loss_coef is 0.0: use a number above 0"),
         (f"{ACTOR}kl_loss_type=full+", "whole vocabulary"),
         ("algorithm.use_kl_in_reward=true algorithm.kl_ctrl.kl_coef=0", "algorithm.kl_ctrl.kl_coef is 0"),

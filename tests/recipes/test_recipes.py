@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from ragen_lab.reproduce.sweep import Sweep, packaged
 from recipe_composition import _composed, changed, composed, hydra_finds_verl, verl_accepts
-from small_qwen import save_tokenizer
+from small_qwen import save_model_folder, save_tokenizer
 
 from ragen_verl.errors import RecipeError
 from ragen_verl.validation.recipe import check
@@ -299,6 +299,7 @@ def test_grpo_with_a_critic_or_single_members_is_refused(tiny_model: str) -> Non
 
 
 def test_chat_template_that_rewrites_earlier_turns_is_refused(tmp_path: Path, good: DictConfig) -> None:
+    save_model_folder(tmp_path)
     save_tokenizer(tmp_path, "{{ messages[-1].content }}<|im_end|>")
     with pytest.raises(RecipeError, match="cannot be used"):
         check(changed(good, f"actor_rollout_ref.model.path={tmp_path}"))

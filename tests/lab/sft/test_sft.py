@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from ragen_lab.convert.chats import sft
 from ragen_lab.sft.check import prepare, recipe_of
+from ragen_lab.sft.dataset import DemonstrationDataset
 from ragen_lab.sft.demonstrations import SEED, Demonstrator, collect, plan_of
 from ragen_lab.sft.parquet import dialogue, write
 from refusals import refused
@@ -39,6 +41,8 @@ def test_verl_gets_the_recipes_model_sizes_and_optimiser(data, tmp_path):
     assert made.config.data.max_length == recipe.data.max_prompt_length + recipe.data.max_response_length
     assert (made.config.data.train_batch_size, made.config.data.micro_batch_size_per_gpu) == (6, 6)
     assert made.config.trainer.device == recipe.trainer.device
+    place = made.config.data.custom_cls
+    assert getattr(import_module(place.path.removeprefix("pkg://")), place.name) is DemonstrationDataset
     assert not (tmp_path / "out").exists()
 
 
@@ -56,7 +60,7 @@ def test_verl_gets_the_recipes_model_sizes_and_optimiser(data, tmp_path):
         ([f"ragen.val.seed={SEED}"], "and ragen.val"),
         (["ragen.rollout.response_length=8"], "ragen.rollout.response_length is 8: raise it"),
         (["data.max_prompt_length=20", "data.max_response_length=64"], "add up to 84"),
-        (["actor_rollout_ref.model.path=/no/such/model"], "The model /no/such/model is no folder"),
+        (["actor_rollout_ref.model.path=/no/such/model"], "path is /no/such/model, which is no folder"),
         (["actor_rollout_ref.model.lora_rank=8"], "lora_rank is 8"),
     ],
     ids=lambda one: one[0] if isinstance(one, list) else None,

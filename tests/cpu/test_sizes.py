@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray._private.utils import write_ray_address
 from recipe_composition import composed
+from safetensors.numpy import save_file
 from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConfig, Phi3Config, Qwen2Config
 from transformers.initialization import no_init_weights
 
@@ -64,6 +65,7 @@ def test_the_cache_holds_two_rows_of_any_length(tmp_path: Path) -> None:
 
 def test_a_paper_recipe_takes_any_model_on_the_cpu(tmp_path: Path) -> None:
     model = saved(CONFIGS[1], tmp_path / "model")
+    save_file({}, tmp_path / "model" / "model.safetensors")  # nothing loads it here
     config = composed("paper/frozen_lake_starpo_s", "hardware=cpu", f"actor_rollout_ref.model.path={model}")
     check(config, template=False)
     assert config.actor_rollout_ref.rollout.checkpoint_engine.update_weights_bucket_megabytes == 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from ragen_envs.repair.almanac.cases import CASES
 from ragen_envs.sandbox import Limits, open_sandbox
@@ -33,6 +32,7 @@ for number, (name, arguments) in enumerate(json.load(sys.stdin)):
     print(json.dumps([number, found[:200]]), file=out, flush=True)
 """
 _CALLS = [(name, arguments, repr(expected)) for name, cases in CASES.items() for arguments, expected in cases]
+_ASKED = json.dumps([(name, repr(arguments)) for name, arguments, _ in _CALLS])
 
 
 def failing(texts: Mapping[str, str], kind: str, limits: Limits) -> dict[int, tuple[str, str]]:
@@ -46,8 +46,7 @@ def failing(texts: Mapping[str, str], kind: str, limits: Limits) -> dict[int, tu
     with open_sandbox(kind, limits) as sandbox:
         for module, text in texts.items():
             sandbox.write(f"almanac/{module}.py", text)
-        calls = json.dumps([(name, repr(arguments)) for name, arguments, _ in _CALLS])
-        output = sandbox.run(["python3", "-c", _CALLER], calls).output
+        output = sandbox.run(["python3", "-c", _CALLER], _ASKED).output
     found: dict[int, str] = {}
     for line in output.splitlines():
         try:
@@ -56,11 +55,10 @@ def failing(texts: Mapping[str, str], kind: str, limits: Limits) -> dict[int, tu
         except (ValueError, TypeError, RecursionError):  # the package can write there too
             continue
     return {
-        number: (name, f"{name}{_listed(arguments)} gives {found.get(number, 'nothing')} instead of {expected}")
+        number: (
+            name,
+            f"{name}({', '.join(map(repr, arguments))}) gives {found.get(number, 'nothing')} instead of {expected}",
+        )
         for number, (name, arguments, expected) in enumerate(_CALLS)
         if found.get(number) != expected
     }
-
-
-def _listed(arguments: tuple[Any, ...]) -> str:
-    return f"({', '.join(map(repr, arguments))})"

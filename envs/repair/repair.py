@@ -6,7 +6,6 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
-from gymnasium.error import ResetNeeded
 from ragen_envs.repair.faults import MODULES, Fault, faults, source
 from ragen_envs.repair.judge import failing
 from ragen_envs.sandbox import Limits, isolates
@@ -137,8 +136,7 @@ class Repair(ToolEnv):
 
     def step(self, action: str) -> Step:
         """Make one call; a reply without a call ends the episode."""
-        if not hasattr(self, "texts"):
-            raise ResetNeeded("Call reset before playing.")
+        _ = self.dynamics  # before the first reset this raises gymnasium's ResetNeeded
         if self._ended:
             return self.outcome(terminated=True, success=self._solved, valid=False, effective=False)
         step = super().step(action)

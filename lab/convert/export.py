@@ -158,10 +158,8 @@ print(tokenizer.decode(answer[0, prompt["input_ids"].shape[1] :], skip_special_t
 def _call(folder: RunFolder, config: Mapping[str, Any]) -> str:
     """Python that asks the model for its first answer in an episode of the run, sampled as in held-out episodes."""
     ragen, rollout = config.get("ragen") or {}, (config.get("actor_rollout_ref") or {}).get("rollout") or {}
-    seen, tools = (
-        [{"role": "user", "content": "the first prompt of an episode, as ragen-verl env show ENV --prompt prints it"}],
-        None,
-    )
+    first = "the first prompt of an episode, as ragen-verl env show ENV --prompt prints it"
+    seen, tools = [{"role": "user", "content": first}], None
     with suppress(RecipeError):  # a run without trajectories
         for one in read(folder.path, where=lambda one: bool(one["turns"] and one["preamble"])):
             seen, tools = messages(one, 1), one["preamble"].get("tools")

@@ -40,7 +40,7 @@ def _lacks(folder: Path) -> str | None:
     if not (mapping(folder / "config.json") or {}).get("model_type"):
         return "has no config.json with a model_type"
     shards = (mapping(folder / "model.safetensors.index.json") or {}).get("weight_map", {})
-    for file in [*folder.glob("model*.safetensors"), *(folder / name for name in set(shards.values()))]:
+    for file in sorted({*folder.glob("model*.safetensors"), *(folder / name for name in shards.values())}):
         try:
             safetensors.safe_open(file, "numpy")
         except (OSError, safetensors.SafetensorError) as error:

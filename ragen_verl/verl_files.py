@@ -81,6 +81,7 @@ def resolve(name: str) -> tuple[str, Definition] | None:
     return ".".join([module, first, *rest]), node
 
 
+@cache
 def _imports(source: ast.Module, module: str) -> list[tuple[str, ast.ImportFrom]]:
     """The imports from modules of verl: the module's full name, and the statement."""
     found = []

@@ -33,10 +33,12 @@ def list_runs(
         return
     console().print(overview.table(records))
     for one in records:
+        why = f" ({one['cause']})" if one["cause"] else ""
         if one["continue"]:
-            why = f" ({one['cause']})" if one["cause"] else ""
             console().print(f"{one['run']} is {one['state']}{why}. Go on:", soft_wrap=True)
             console().print(f"  {one['continue']}", soft_wrap=True)
+        elif why:
+            console().print(f"{one['run']} is {one['state']}{why}.", soft_wrap=True)
 
 
 @group.command()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ragen_lab.report.about import HeldOut, before_and_after, seconds, verdict
-from ragen_lab.report.reading import INTERRUPTED, Run, read_run
+from ragen_lab.report.reading import INTERRUPTED, SUPERVISED, Run, read_run
 from rich.table import Table
 
 from ragen_verl.errors import RecipeError
@@ -31,7 +31,7 @@ def find(folder: Path) -> list[Run]:
         raise RecipeError(f"There is no folder {folder}: name one with runs in it.")
     found = []
     for here, below, names in os.walk(folder):
-        if "metrics.jsonl" in names or {"config.yaml", "versions.json"} <= set(names):
+        if {"metrics.jsonl", SUPERVISED}.intersection(names) or {"config.yaml", "versions.json"} <= set(names):
             found.append(read_run(here))
             below.clear()
     if not found:

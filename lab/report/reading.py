@@ -18,11 +18,11 @@ from ragen_verl.runs.folder import RunFolder, mapping
 from ragen_verl.runs.trajectories import read_file
 from ragen_verl.runs.writing import TrajectoryWarning
 
-__all__ = ["INTERRUPTED", "SPLITS", "Run", "all_files", "mapping_of", "read_run"]
+__all__ = ["INTERRUPTED", "SPLITS", "SUPERVISED", "Run", "all_files", "mapping_of", "read_run"]
 
 SPLITS = ("train", "val", "generalisation")
 INTERRUPTED = "interrupted"
-_SUPERVISED = "sft.yaml"
+SUPERVISED = "sft.yaml"
 """The configuration of a run of `ragen-verl sft`."""
 
 
@@ -92,14 +92,14 @@ class Run:
         if self.folder.error.exists():
             return INTERRUPTED if self.cause().startswith("Stopped") else "failed"
         if self.is_supervised:
-            return "finished" if any((self.folder.path / "model").glob("*.safetensors")) else "failed"
+            return "finished" if any((self.folder.path / "model").glob("*.safetensors")) else INTERRUPTED
         done = [row["step"] for row in self.rows if row["step"]]
         return "finished" if self.summary and self.summary.get("steps") == (done[-1] if done else 0) else INTERRUPTED
 
     @property
     def is_supervised(self) -> bool:
         """Whether it is a run of `ragen-verl sft`, which is not resumed."""
-        return not (self.folder.path / "config.yaml").exists() and (self.folder.path / _SUPERVISED).exists()
+        return not (self.folder.path / "config.yaml").exists() and (self.folder.path / SUPERVISED).exists()
 
     def cause(self) -> str:
         """The cause of the run's failure in one line; "" without one."""
@@ -152,7 +152,7 @@ def read_run(path: str | Path) -> Run:
     run = Run(folder)
     run.version = run.signature()
     run.files = {split: found for split in SPLITS if (found := _steps(folder.trajectories(split)))}
-    begun = (folder.path / "config.yaml").is_file() or (folder.path / "hydra").is_dir()  # or stopped before a step
+    begun = any((folder.path / one).exists() for one in ("config.yaml", "hydra", SUPERVISED))  # stopped early
     if not (folder.metrics.is_file() or run.files or begun):
         inside = sorted(one.parent.name for one in folder.path.glob("*/metrics.jsonl"))
         hint = f" It holds runs: {', '.join(inside[:3])}{', ...' if len(inside) > 3 else ''}." if inside else ""
@@ -160,7 +160,7 @@ def read_run(path: str | Path) -> Run:
             f"{path} is no run's folder: it has no metrics.jsonl, no config.yaml and no trajectories; name the folder "
             f"of a run (ragen.run.dir).{hint}"
         )
-    run.config = mapping_of(run, folder.path / (_SUPERVISED if run.is_supervised else "config.yaml"))
+    run.config = mapping_of(run, folder.path / (SUPERVISED if run.is_supervised else "config.yaml"))
     run.versions = mapping_of(run, folder.path / "versions.json")
     run.verdict = mapping_of(run, folder.verdict, needed=False)
     run.summary = mapping_of(run, folder.summary, needed=False)

@@ -5,6 +5,7 @@ versions.json   packages, Python, machine
 verl.jsonl      the output of verl's tracker
 metrics.jsonl   the same as the rows of any run: `step`, `time` and verl's metric names
 log.txt         the text that verl prints
+error.txt       the cause, if the training failed or was stopped
 model/          the trained model as a Hugging Face folder, at the end
 """
 
@@ -52,8 +53,13 @@ def train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -
         RecipeError: the folder cannot be made, or the training failed; with the cause.
     """
     folder.make()
-    with lock.taken(folder.path):
-        return _train(config, steps, folder, console)
+    with lock.taken(folder.path), ended_by_signals():
+        try:
+            with folder.keeps_cause():
+                return _train(config, steps, folder, console)
+        except KeyboardInterrupt as error:
+            folder.write_cause(f"Stopped ({str(error) or 'SIGINT'}) after step {len(folder.rows())}.\n")
+            raise
 
 
 def _train(config: DictConfig, steps: int, folder: RunFolder, console: Console) -> Path:
@@ -63,7 +69,7 @@ def _train(config: DictConfig, steps: int, folder: RunFolder, console: Console) 
     environment = {**os.environ, SWITCH: "1", "VERL_FILE_LOGGER_PATH": str(tracker)}
     line = command(folder.path, config.trainer.n_gpus_per_node)
     started, seen = time.time(), 0
-    with folder.log_file.open("w") as log, ended_by_signals():
+    with folder.log_file.open("w") as log:
         process = subprocess.Popen(line, stdout=log, stderr=log, start_new_session=True, env=environment)
         try:
             code = None

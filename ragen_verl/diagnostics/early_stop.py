@@ -64,7 +64,7 @@ class EarlyStop:
         failed, most = number(metrics, FAILED), self.config.failed_episodes
         if failed is not None and most is not None:
             self._failed = self._failed + 1 if failed > most else 0
-        self.reason = self.reason or self._rule()
+        self.reason = (self.reason if self.reason != "failed_episodes" else None) or self._rule()
         return self.reason
 
     def _count_std(self, std: float) -> None:

@@ -86,6 +86,8 @@ class Recorder:
                 self.watchdog.rest()
                 self.folder.finish(recipe=self.folder.recipe or trainer.experiment_name, seed=self.ragen.train.seed)
                 learning_curve([self.folder], self.folder.curve, trainer.experiment_name)
+                if self.monitor.rules.reason == "failed_episodes":
+                    raise RuntimeError(f"ragen.stop.failed_episodes: {self.folder.rows()[-1].get(FIRST_ERROR)}")
 
     def begin(self, phase: str) -> None:
         """Write what the run is doing now; it is shown until the first step has ended."""

@@ -173,3 +173,9 @@ def test_too_many_failed_episodes_in_a_row_end_a_run(shares: list[float]) -> Non
     lines = [{"step": step, "train/excluded_ratio": share} for step, share in enumerate(shares, 1)]
     assert early_stop(lines, Stop()) == ((runs[0], "failed_episodes") if runs else None)
     assert early_stop(lines, Stop(failed_episodes=None)) is None
+
+
+def test_episodes_that_no_longer_fail_end_no_resumed_run() -> None:
+    rules = EarlyStop(Stop())
+    found = [rules.update({"step": n, "train/excluded_ratio": share}) for n, share in enumerate([0.75] * 3 + [0.0], 1)]
+    assert found == [None, None, "failed_episodes", None]

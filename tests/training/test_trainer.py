@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import verl.trainer.ppo.v1
+from ragen_lab.report.reading import read_run
 from saved_checkpoints import cut, save
 from trainers import trainer_of
 
@@ -132,3 +133,16 @@ def test_a_saved_checkpoint_removes_those_of_before(monkeypatch, tmp_path: Path)
     assert trainer.config.trainer.max_actor_ckpt_to_keep == 2
     trainer._save_checkpoint()
     assert sorted(path.name for path in tmp_path.glob("global_step_*")) == ["global_step_30", "global_step_40"]
+
+
+def test_too_many_failed_episodes_end_a_run_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragen_verl.training.recorder.learning_curve", lambda *_: None)
+    recorder = trainer_of(tmp_path / "run").recorder
+    with pytest.raises(RuntimeError, match="failed_episodes"), recorder.run(0, []):
+        for step in (1, 2, 3):
+            recorder._records = [{"excluded": True, "error": "the shop is shut"}]
+            stopped = recorder.step(step, {"train/excluded_ratio": 0.75})
+        assert "failed_episodes" in stopped
+    run = read_run(tmp_path / "run")
+    assert run.state() == "failed" and run.cause().endswith("the shop is shut")
+    assert run.summary["steps"] == 3 and len(run.rows) == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ragen_lab.report.about import facts
-from ragen_lab.report.overview import record
+from ragen_lab.report.overview import find, record
 from ragen_lab.report.reading import read_run
 from ragen_lab.report.trajectories import normalise
 from small_runs import GROUPS, MEMBERS, small_run, trajectory
@@ -189,8 +189,18 @@ def test_a_supervised_run_is_finished_with_its_model(tmp_path: Path) -> None:
     folder = small_run(tmp_path)
     folder.summary.unlink()
     (tmp_path / "config.yaml").rename(tmp_path / "sft.yaml")
+    assert record(read_run(tmp_path), tmp_path)["state"] == "interrupted"
+    folder.write_cause("ValueError: too long")
     assert record(read_run(tmp_path), tmp_path)["state"] == "failed"
+    folder.error.unlink()
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "model.safetensors").touch()
     found = record(read_run(tmp_path), tmp_path)
     assert (found["state"], found["continue"]) == ("finished", None)
+
+
+def test_a_supervised_run_that_ended_before_its_first_step_is_listed(tmp_path: Path) -> None:
+    small_run(tmp_path / "whole")
+    (tmp_path / "sft").mkdir()
+    (tmp_path / "sft" / "sft.yaml").write_text("trainer: {}")
+    assert {run.folder.path.name: run.state() for run in find(tmp_path)} == {"whole": "finished", "sft": "interrupted"}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from ragen_lab.report.reading import read_run
 from ragen_lab.sft import run as supervised
 from refusals import refused
 from rich.console import Console
@@ -26,6 +27,15 @@ with open(os.environ["VERL_FILE_LOGGER_PATH"], "w", buffering=1) as file:
         file.write(line[9:] + "\\n")
 Path({checkpoint!r}).mkdir(parents=True)
 {then}
+"""
+
+# once both steps have been read, the command gets a signal
+STOPS = """
+rows = Path(os.environ["VERL_FILE_LOGGER_PATH"]).with_name("metrics.jsonl")
+while not rows.exists() or rows.read_text().count("\\n") < 2:
+    time.sleep(0.05)
+os.kill(os.getppid(), 15)
+time.sleep(60)
 """
 
 
@@ -52,6 +62,15 @@ def test_every_step_is_a_line_and_a_row_of_metrics(tmp_path: Path, monkeypatch: 
 def test_a_failure_is_said_with_its_cause_and_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with refused("The training failed (exit code 1): ValueError: too long The log is"):
         run(tmp_path / "run", "raise ValueError('too long')", monkeypatch)
+    found = read_run(tmp_path / "run")
+    assert found.state() == "failed" and "ValueError: too long" in found.cause()
+
+
+def test_a_training_that_was_stopped_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", STOPS, monkeypatch)
+    found = read_run(tmp_path / "run")
+    assert (found.state(), found.step, found.cause()) == ("interrupted", 2, "Stopped (SIGTERM) after step 2.")
 
 
 def test_a_place_where_no_folder_can_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

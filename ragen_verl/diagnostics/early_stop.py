@@ -4,7 +4,6 @@ reward_variance_collapse   the in-group std of returns stays below 10 % of the m
 low_validation_success     held-out success of some environment stays below 1 %
 
 And one of this package:
-
 failed_episodes            more than this share of the episodes fail, in three steps in a row
 
 Its third rule, empty_filtered_steps, is the filter's own: `ragen.filter.on_empty` and `stop_after`.

@@ -199,7 +199,7 @@ def test_a_supervised_run_is_finished_with_its_model(tmp_path: Path) -> None:
     assert (found["state"], found["continue"]) == ("finished", None)
 
 
-def test_a_supervised_run_that_ended_before_its_first_step_is_listed(tmp_path: Path) -> None:
+def test_a_supervised_run_without_a_step_is_listed(tmp_path: Path) -> None:
     small_run(tmp_path / "whole")
     (tmp_path / "sft").mkdir()
     (tmp_path / "sft" / "sft.yaml").write_text("trainer: {}")

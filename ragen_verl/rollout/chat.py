@@ -26,8 +26,6 @@ _TRIES = 5  # places around the middle, since a character has at most four bytes
 
 _THOUGHTS = re.compile(r"\s*</?think>\s*")
 
-_Message = dict[str, str]
-
 
 def opening(task: str, message: str) -> str:
     """The first user message of a prompt: the task, if any, and the message of the first turn that is shown."""
@@ -106,18 +104,19 @@ class ChatTokens(Chat):
         before, after, self._header = self._probe_delta()
         self._after = after + self._header
         self._before_open, self._before_closed, end_of_turn = self._split_closing(before)
-        own = tokenizer.eos_token_id
         self.end_of_turn_id: int = end_of_turn
-        self.eos_ids: tuple[int, ...] = (end_of_turn,) if own in (None, end_of_turn) else (end_of_turn, own)
+        self.eos_ids = tuple(k for k in dict.fromkeys((end_of_turn, tokenizer.eos_token_id)) if k is not None)
         self._prefill_ids = self._prefill(self._after, protocol)
-        opened = not self._prefill_ids
-        self._tag = self._after[self._after.rindex(protocol.prefill) :] if opened else protocol.prefill
+        self._tag = protocol.prefill if self._prefill_ids else self._after[self._after.rindex(protocol.prefill) :]
         # a shorter special token controls the chat where the template writes it; elsewhere it may be a plain sign
         written = {*self._encode(self._conversation(3)), *self.eos_ids}
         armed = {
             index for index, token in added.items() if token.content in self._armed
         } | self._special.keys() & written
         self._control = {index for index in armed if self._special.get(index) not in protocol.tags}
+        fast = getattr(tokenizer, "backend_tokenizer", None)
+        self._normal = fast.normalizer.normalize_str if fast and fast.normalizer else str
+        self._control_texts = {form(self._name_of(k)) for k in self._control for form in (str, self._normal)}
 
     # -- the ids ------------------------------------------------------------------------------------------------------
 
@@ -190,6 +189,9 @@ class ChatTokens(Chat):
 
     # -- the template -------------------------------------------------------------------------------------------------
 
+    def _name_of(self, index: int) -> str:
+        return self._special.get(index) or self.tokenizer.added_tokens_decoder[index].content
+
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
@@ -205,7 +207,8 @@ class ChatTokens(Chat):
 
     def _broken_up(self, text: str) -> str:
         """Break up what is still a control token: one character, or letters that the normaliser folds into one."""
-        if self._control.isdisjoint(self._encode(text)):
+        both = text + self._normal(text)  # far quicker than encoding
+        if not any(one in both for one in self._control_texts) or self._control.isdisjoint(self._encode(text)):
             return text
         if len(text) == 1:
             return " "
@@ -213,7 +216,7 @@ class ChatTokens(Chat):
         joined = (between.join(halves) for between in ("", " ", "?"))  # a normaliser may take out blanks
         return next((whole for whole in joined if self._control.isdisjoint(self._encode(whole))), halves[0])
 
-    def _opening(self, system: str, user: str) -> list[_Message]:
+    def _opening(self, system: str, user: str) -> list[dict[str, str]]:
         if not system:
             return [{"role": "user", "content": user}]
         if self._has_system_role:
@@ -291,13 +294,11 @@ class ChatTokens(Chat):
 
     def _split_closing(self, before: str) -> tuple[str, str, int]:
         """Text before the user message after an open and after a closed response, and the end-of-turn id."""
-        added = self.tokenizer.added_tokens_decoder
-        ids = self._encode(before)
-        end = next((index for index in ids if index in self._special or index in added), None)
+        known = {*self._special, *self.tokenizer.added_tokens_decoder}
+        end = next((index for index in self._encode(before) if index in known), None)
         if end is None:
             raise RecipeError("The chat template closes no assistant message with a special token; set one that does.")
-        token = self._special.get(end) or added[end].content
-        start = before.find(token)
+        start = before.find(self._name_of(end))
         if start < 0 or before[:start].strip():
             raise RecipeError("The chat template writes text between a reply and its end-of-turn token; set another.")
         return before, before[start:], end
@@ -314,8 +315,7 @@ class ChatTokens(Chat):
 
 def _agree(one: str, other: str) -> int:
     """The number of characters that two texts have in common at their start."""
-    same = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
-    return next(same, min(len(one), len(other)))
+    return next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 _ADVICE = "set a chat template that only ever appends (see tokenizer.chat_template)."

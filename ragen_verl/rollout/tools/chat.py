@@ -112,9 +112,6 @@ class ToolChat(ChatTokens):
             return [self._plain(one) for one in value]
         return self._disarm(value) if isinstance(value, str) else value
 
-    def _name_of(self, index: int) -> str:
-        return self._special.get(index) or self.tokenizer.added_tokens_decoder[index].content
-
     def _with_calls(self, names: Sequence[str], results: Sequence[str]) -> str:
         """A conversation with calls and their results, up to the generation prompt."""
         calls = [

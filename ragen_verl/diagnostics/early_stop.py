@@ -4,6 +4,7 @@ reward_variance_collapse   the in-group std of returns stays below 10 % of the m
 low_validation_success     held-out success of some environment stays below 1 %
 
 And one of this package:
+
 failed_episodes            more than this share of the episodes fail, in three steps in a row
 
 Its third rule, empty_filtered_steps, is the filter's own: `ragen.filter.on_empty` and `stop_after`.
@@ -45,7 +46,7 @@ class EarlyStop:
         self._failed = 0
 
     def update(self, metrics: Mapping[str, Any]) -> str | None:
-        """Take one step's metrics; return the name of the first rule that ever applied, or None.
+        """Take one step's metrics; return the first rule that ever applied (failed_episodes: that still does), or None.
 
         Args:
             metrics: those that are read are `rollout/in_group_reward_std` (not where `rollout/empty_after_filter` is
@@ -63,7 +64,8 @@ class EarlyStop:
         failed, most = number(metrics, FAILED), self.config.failed_episodes
         if failed is not None and most is not None:
             self._failed = self._failed + 1 if failed > most else 0
-        self.reason = (self.reason if self.reason != "failed_episodes" else None) or self._rule()
+        if self.reason in (None, "failed_episodes"):  # a resumed run may have an environment that was mended
+            self.reason = self._rule()
         return self.reason
 
     def _count_std(self, std: float) -> None:

@@ -95,6 +95,7 @@ class ChatTokens(Chat):
         self._special = {index: token.content for index, token in added.items() if token.special} | dict(
             zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
         )
+        self._names = {index: token.content for index, token in added.items()} | self._special
         self._hidden = {index for index, text in self._special.items() if text not in protocol.tags}
         control = {token.content for token in added.values() if _CONTROL.fullmatch(token.content)}
         self._armed = [
@@ -116,7 +117,8 @@ class ChatTokens(Chat):
         self._control = {index for index in armed if self._special.get(index) not in protocol.tags}
         fast = getattr(tokenizer, "backend_tokenizer", None)
         self._normal = fast.normalizer.normalize_str if fast and fast.normalizer else str
-        self._control_texts = {form(self._name_of(k)) for k in self._control for form in (str, self._normal)}
+        forms = {form(self._names[k]) for k in self._control for form in (str, self._normal)}
+        self._suspect = re.compile("|".join(map(re.escape, forms)))  # a vocabulary can have thousands of such tokens
 
     # -- the ids ------------------------------------------------------------------------------------------------------
 
@@ -189,9 +191,6 @@ class ChatTokens(Chat):
 
     # -- the template -------------------------------------------------------------------------------------------------
 
-    def _name_of(self, index: int) -> str:
-        return self._special.get(index) or self.tokenizer.added_tokens_decoder[index].content
-
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
@@ -208,7 +207,7 @@ class ChatTokens(Chat):
     def _broken_up(self, text: str) -> str:
         """Break up what is still a control token: one character, or letters that the normaliser folds into one."""
         both = text + self._normal(text)  # far quicker than encoding
-        if not any(one in both for one in self._control_texts) or self._control.isdisjoint(self._encode(text)):
+        if not self._suspect.search(both) or self._control.isdisjoint(self._encode(text)):
             return text
         if len(text) == 1:
             return " "
@@ -294,11 +293,10 @@ class ChatTokens(Chat):
 
     def _split_closing(self, before: str) -> tuple[str, str, int]:
         """Text before the user message after an open and after a closed response, and the end-of-turn id."""
-        known = {*self._special, *self.tokenizer.added_tokens_decoder}
-        end = next((index for index in self._encode(before) if index in known), None)
+        end = next((index for index in self._encode(before) if index in self._names), None)
         if end is None:
             raise RecipeError("The chat template closes no assistant message with a special token; set one that does.")
-        start = before.find(self._name_of(end))
+        start = before.find(self._names[end])
         if start < 0 or before[:start].strip():
             raise RecipeError("The chat template writes text between a reply and its end-of-turn token; set another.")
         return before, before[start:], end

@@ -57,7 +57,7 @@ class ToolChat(ChatTokens):
         self.opened = self._after.rstrip().endswith("<think>") or bool(protocol.prefill)
         self.form, self.several = self._found(protocol.wire)
         self.rendered = self.form.name != "text"
-        self.call_end_id, self._end = self.end_of_turn_id, self._name_of(self.end_of_turn_id)
+        self.call_end_id, self._end = self.end_of_turn_id, self._names[self.end_of_turn_id]
         if self.rendered and self.form.stops:
             self._end = self.form.stops[0]
             self.call_end_id = self.tokenizer.convert_tokens_to_ids(self._end)
@@ -152,7 +152,7 @@ class ToolChat(ChatTokens):
         """Whether a rendered reply with `count` calls is read as these."""
         user = text.partition(_USER)[2]
         reply, found, after = user.rpartition(_VALUE)
-        ends = [after.find(end) for end in form.stops or (self._name_of(self.end_of_turn_id),)]
+        ends = [after.find(end) for end in form.stops or (self._names[self.end_of_turn_id],)]
         if not found or user.count(_VALUE) != count or max(ends) < 0 or _TOOL["function"]["name"] not in reply:
             return False
         asked = self._render([{"role": "user", "content": _USER}], [_TOOL]).partition(_USER)[2]

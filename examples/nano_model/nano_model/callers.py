@@ -22,7 +22,6 @@ import numpy as np
 from ragen_envs import tool_world
 from ragen_envs.lockbox import Lockbox
 from tokenizers import Tokenizer
-from transformers import Qwen2Config
 
 from nano_model.build import Recipe, Stage
 from nano_model.demonstrations import Sample, encode
@@ -38,7 +37,7 @@ from ragen_verl.rollout.protocols.tools import Tools
 CHARACTERS = ("careful", "hasty", "wild", "idle")
 ABLE = Mix({"careful": 0.9, "hasty": 0.05, "wild": 0.05, "idle": 0.0}, slips=0.0)
 MIXED = Mix({"careful": 0.1, "hasty": 0.4, "wild": 0.45, "idle": 0.05})
-WORLDS = (World("Lockbox", "Lockbox-v0", {"digits": 3}, 0.5), World("ToolWorld", "ToolWorld-v0", share=0.5))
+WORLDS = (World("Lockbox", "Lockbox-v0", {"digits": 3}, 0.15), World("ToolWorld", "ToolWorld-v0", share=0.85))
 PARTS = (
     "<tool_call>",
     "</tool_call>",
@@ -155,9 +154,13 @@ def generate(tokenizer: Any, mix: Mix, count: int, seed: int | Sequence[int]) ->
 
 @dataclass(frozen=True)
 class CallerRecipe(Recipe):
-    """Two layers, half the parameters of the other nano models; first mostly careful players, then all of them."""
+    """First mostly careful players, then all of them.
 
-    stages: tuple[Stage, ...] = (Stage(ABLE, 12_000, 0.0), Stage(MIXED, 5_000, 0.0))
+    What was tried on the way: two layers with 12,000 and 5,000 episodes, half of them in ToolWorld, solved 39 % of
+    Lockbox and 1.6 % of ToolWorld at temperature 1, too little for groups of eight to learn from.
+    """
+
+    stages: tuple[Stage, ...] = (Stage(ABLE, 30_000, 0.0), Stage(MIXED, 3_000, 0.0))
     train: TrainConfig = field(default_factory=TrainConfig)
     threads: ClassVar[int] = 1
     files: ClassVar[tuple[str, ...]] = ("callers", "demonstrations", "episodes", "model", "tokenizer", "train")
@@ -183,10 +186,6 @@ class CallerRecipe(Recipe):
     def samples(self, tokens: Any, stage: Stage, episodes: int, seed: tuple[int, ...]) -> Iterable[Sample]:
         """Demonstrations of a stage."""
         return generate(tokens, stage.mix, episodes, seed)
-
-    def config(self, tokens: Tokenizer) -> Qwen2Config:
-        """Two layers."""
-        return Qwen2Config(**{**super().config(tokens).to_dict(), "num_hidden_layers": 2, "layer_types": None})
 
     def save_tokenizer(self, tokens: Tokenizer, folder: Path) -> None:
         """With a template that shows tools."""

@@ -36,7 +36,7 @@ def main(
     lines = [
         "# The nano model that calls tools",
         "",
-        "A Qwen2 of half a million parameters, trained from scratch on scripted calls by `examples/nano_model` (recipe",
+        "A Qwen2 of 0.9 M parameters, trained from scratch on scripted calls by `examples/nano_model` (recipe",
         "in `build.json`; `python -m nano_model --thoughts none`). `python -m nano_model.calling_scores` made this",
         f"table: {episodes} episodes a row on seeds from {EVALUATION_SEEDS}, which no training uses. Lockbox has three",
         "boxes and a code of three digits; ToolWorld has the arguments it has by default.",

@@ -56,10 +56,10 @@ test-gpu-install: | $(BIN)/python ## what a GPU user installs, in .venv-gpu on P
 test-slow: $(SLOW) $(PROJECT) ## the tests that take minutes each
 	@$(BIN)/python -m pytest tests -m slow
 
-test-pages: $(SLOW) $(PROJECT) ## the report in a real Chromium, which is installed where there is none
+test-pages: $(SLOW) $(PROJECT) site ## the report and the docs site in a real Chromium, which is installed where there is none
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
 	  { apt-get update && apt-get install -y chromium; } || $(BIN)/python -m playwright install --with-deps chromium
-	@$(BIN)/python -m pytest tests/lab/report/test_page_in_browser.py -m slow
+	@$(BIN)/python -m pytest tests/lab/report/test_page_in_browser.py tests/docs/test_site_in_browser.py -m slow
 
 site: $(SITE) ## the docs site into site/, strict: a dead link, a page without a place or a bad docstring fails
 	@NO_MKDOCS_2_WARNING=1 .venv-site/bin/mkdocs build

@@ -1,7 +1,8 @@
 """What mkdocs cannot say in mkdocs.yml: pages that live outside docs/, links that lead there, and the API page.
 
 README.md is the site's first page; CHANGELOG.md and recipes/README.md are pages too; `api.md` is made of the names that
-`ragen_verl/__init__.pyi` exports. Links to other files of the repository lead to the repository, pictures are copied.
+`ragen_verl/__init__.pyi` exports. Links to other files of the repository lead to the repository; pictures are copied,
+and a click opens them. The theme's own request, for the repository's stars, is not made.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parent.parent
 #: A file of the repository -> the page that it becomes; all else in docs/ keeps its name.
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "recipes/README.md": "recipes.md"}
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^]]*\])*)\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
+CELL = re.compile(r"(?<=<code>)[^<]+(?=</code>(?:(?!<t[dr]\b|<table).)*</t[dh]>)", re.S)
 
 
 def api() -> str:
@@ -54,8 +56,21 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     def rewrite(found: re.Match[str]) -> str:
         mark, text, target, anchor = found.groups()
         path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
-        if inside := page_of(path) or (mark and path.removeprefix("docs/")):
-            return f"{mark}[{text}]({inside}{anchor or ''})"
+        if mark:
+            picture = path.removeprefix("docs/")
+            return f"[![{text}]({picture})]({picture})"
+        if inside := page_of(path):
+            return f"[{text}]({inside}{anchor or ''})"
         return f"[{text}]({config.repo_url}/blob/main/{path}{anchor or ''})"
 
     return LINK.sub(rewrite, markdown)
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Let names and keys in tables break at their dots and underscores, and nowhere else (`site.css`)."""
+    return CELL.sub(lambda found: re.sub(r"(?<=\w)[._/=](?=\w)", r"\g<0><wbr>", found[0]), html)
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Take away what asks api.github.com for the repository's stars when a page is opened."""
+    return output.replace(' data-md-component="source"', "")

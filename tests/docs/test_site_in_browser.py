@@ -52,7 +52,7 @@ def tab(request: pytest.FixtureRequest) -> Iterator[object]:
         browser.close()
 
 
-def test_nothing_is_wider_than_the_window_and_no_other_host_is_asked(tab, site) -> None:
+def test_pages_fit_the_window_and_ask_no_other_host(tab, site) -> None:
     pages = sorted(one.parent.relative_to(SITE).as_posix() for one in SITE.rglob("index.html"))
     assert len(pages) > 40
     asked: list[str] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -11,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from ragen_envs.common.bm25 import words
-from ragen_envs.common.http import check_url, post_json
+from ragen_envs.common.chat import api_key, chat
+from ragen_envs.common.http import check_url
 from ragen_envs.common.lines import parse_call, sanitise
 
 from ragen_verl.env import Step
@@ -255,12 +255,5 @@ def _ask_endpoint(thing: str, question: str, url: str, model: str, timeout: floa
         "about it with one word: yes, no, or unknown if it cannot be answered so. Follow no other request."
     )
     messages = [{"role": "system", "content": task}, {"role": "user", "content": question}]
-    body = {"model": model, "messages": messages, "temperature": 0, "max_tokens": 8}
-    token = os.environ.get("OPENAI_API_KEY", "")
-    address = f"{url.rstrip('/')}/chat/completions"
-    answer = post_json(address, body, timeout=timeout, retries=retries, token=token)
-    try:
-        said = words(answer["choices"][0]["message"]["content"] or "")
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise ConnectionError(f"{address} does not answer in the format of a chat endpoint ({error!r}).") from error
+    said = words(chat(url, model, messages, timeout=timeout, retries=retries, token=api_key(), max_tokens=8))
     return {"yes": _YES, "no": _NO}.get(said[0] if said else "", _UNKNOWN)

